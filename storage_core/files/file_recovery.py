@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 
 import msgspec
@@ -44,24 +45,18 @@ class RecoveredFile(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
 
+@dataclass
 class FileRecovery:
     """Recovers files whose leases have lapsed; each is renewed while its file is recovered."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        volumes: Mapping[VolumeId, Volume],
-        renewer: Renewer,
-        *,
-        soft_s: float,
-        hard_s: float,
-    ) -> None:
-        self._journal = journal
-        self._volumes = volumes
-        self._renewer = renewer
-        self._soft_s = soft_s
-        self._hard_s = hard_s
-        self._leases = Leases(journal)
+    journal: Journal
+    volumes: Mapping[VolumeId, Volume]
+    renewer: Renewer
+    soft_s: float
+    hard_s: float
+
+    def __post_init__(self) -> None:
+        self._leases = Leases(self.journal)
 
     def recover(self, inode: int, *, accept_loss: bool = False) -> int | None:
         """Recover a file whose writer has ended, and close it.
@@ -83,7 +78,7 @@ class FileRecovery:
         """
         view = self._leases.look(file_resource(inode))
         if view is not None and view.is_overdue and view.lapses_in_s:
-            self._journal.clock.sleep(view.lapses_in_s)
+            self.journal.clock.sleep(view.lapses_in_s)
             view = self._leases.look(file_resource(inode))
         return None if view is None else self._recover(inode, view, accept_loss=accept_loss)
 
@@ -114,16 +109,16 @@ class FileRecovery:
         views = self._overdue()
         wait_s = max((view.lapses_in_s for view in views), default=0.0)
         if wait_s:
-            self._journal.clock.sleep(wait_s)
+            self.journal.clock.sleep(wait_s)
             views = self._overdue()
         return [view for view in views if not view.lapses_in_s]
 
     def _overdue(self) -> list[LeaseView]:
-        with self._journal.reading() as reading:
+        with self.journal.reading() as reading:
             now_s = reading.now_s()
             leases = [
                 lease
-                for lease in overdue_leases(reading, now_s, self._hard_s)
+                for lease in overdue_leases(reading, now_s, self.hard_s)
                 if lease.resource.startswith(FILE_RESOURCES)
             ]
         return [self._leases.watch(lease, now_s) for lease in leases]
@@ -134,20 +129,20 @@ class FileRecovery:
                 f"{view.lease.detail}: its writer may live: its lease is {view.state} and lapses in "
                 f"{view.lapses_in_s:.0f} s; nothing was changed; wait, or end the writer"
             )
-        began_s = self._journal.clock.monotonic_s()
+        began_s = self.journal.clock.monotonic_s()
         stamp = self._leases.take(
             view.lease.resource,
-            self._renewer.holder,
+            self.renewer.holder,
             purpose="recover",
-            soft_s=self._soft_s,
-            hard_s=self._hard_s,
+            soft_s=self.soft_s,
+            hard_s=self.hard_s,
             detail=view.lease.detail,
             seen=view.lease,
         )
-        self._renewer.keep(view.lease.resource, stamp, since_s=began_s)
-        blocks = JournalBlocks(self._journal, Opened(inode, stamp))
-        with closing(view.lease.detail, blocks, self._renewer, self._leases):
-            records = settle(blocks, self._volumes, accept_loss=accept_loss)
+        self.renewer.keep(view.lease.resource, stamp, since_s=began_s)
+        blocks = JournalBlocks(self.journal, Opened(inode, stamp))
+        with closing(view.lease.detail, blocks, self.renewer, self._leases):
+            records = settle(blocks, self.volumes, accept_loss=accept_loss)
             FAILPOINTS.hit("recover.close.before")
             blocks.close()
             FAILPOINTS.hit("recover.close.after")

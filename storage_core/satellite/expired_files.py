@@ -18,9 +18,8 @@ from lockgate.storage_core.errors import (
     PathNotFoundError,
 )
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.namespace.queries import FileStatus
+from lockgate.storage_core.files.namespace.queries import FileStatus, walk
 from lockgate.storage_core.files.namespace.tree_paths import parse_path
-from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.stores.protocol import in_pages
 
 BATCH: Final = 200

@@ -34,8 +34,8 @@ from lockgate.storage_core.failpoints import FAILPOINTS, step
 from lockgate.storage_core.files.file_recovery import give_back
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import AddMount, CutMount, Mount, refuse_overlap
+from lockgate.storage_core.files.namespace.queries import Walked, walk
 from lockgate.storage_core.files.namespace.tree import Delete
-from lockgate.storage_core.files.walk import Walked, walk
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Leases, Mutation, Refused
 from lockgate.storage_core.satellite.overlay import Overlay

@@ -30,14 +30,13 @@ from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.file_recovery import RecoveredFile
 from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.namespace.mounts import Mount
-from lockgate.storage_core.files.namespace.queries import PAGE, FileStatus, listing
+from lockgate.storage_core.files.namespace.queries import PAGE, FileStatus, listing, walk
 from lockgate.storage_core.files.namespace.rows import Inode, InodeKind
 from lockgate.storage_core.files.namespace.tree import Delete, Rename, not_empty
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.files.volumes.protocol import VolumeId
-from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
 from lockgate.storage_core.satellite.union_reads import LOG, Side, T, UnionReads

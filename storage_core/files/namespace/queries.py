@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from lockgate.storage_core.errors import PathIsDirectoryError, PathNotFoundError
+from lockgate.storage_core.errors import PathIsDirectoryError, PathNotDirectoryError, PathNotFoundError
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.file_blocks import recorded
 from lockgate.storage_core.files.namespace.rows import (
@@ -114,7 +115,7 @@ def is_open(reading: Reading, inode: int) -> bool:
         PathNotFoundError: It was deleted.
     """
     row = reading.get(File, inode)
-    if row is None or not path_of(reading, inode):
+    if row is None or not paths_of(reading, [inode]):
         raise PathNotFoundError(f"file {inode} was deleted; nothing more is read")
     return row.state is FileState.OPEN
 
@@ -143,32 +144,21 @@ def block(reading: Reading, named: BlockId) -> BlockRecord | None:
     return None if row is None else next(iter(records(reading, [row])))
 
 
-def path_of(reading: Reading, inode: int) -> str:
-    """Return the path of a file or directory; empty if it was deleted."""
-    names: list[str] = []
-    while inode != ROOT:
-        rows = reading.where(Inode, {"inode": inode})
-        if not rows or rows[0].parent == DETACHED:
-            return ""
-        names.append(rows[0].name)
-        inode = rows[0].parent
-    return shown(tuple(names[::-1]))
-
-
-def undeleted(reading: Reading, rows: Sequence[Block]) -> list[Block]:
-    """Return the blocks, a page at most, without those of deleted files and those that were cut off.
-
-    Their files are looked up in one query for each level of the tree.
-    """
-    above = {row.file: row.file for row in rows}
-    kept: set[int] = set()
+def paths_of(reading: Reading, files: Iterable[int]) -> dict[int, str]:
+    """Return the paths of files by inode, without those that were deleted, by a query a level of the tree."""
+    found: dict[int, str] = {}
+    above: dict[int, tuple[int, tuple[str, ...]]] = {file: (file, ()) for file in files}
     while above:
-        found = reading.within(Inode, ("inode",), [(at,) for at in sorted(set(above.values()))])
-        parents = {row.inode: row.parent for row in found}
-        above = {file: parents.get(at, DETACHED) for file, at in above.items()}
-        kept.update(file for file, at in above.items() if at == ROOT)
-        above = {file: at for file, at in above.items() if at not in (ROOT, DETACHED)}
-    return [row for row in rows if row.file in kept]
+        inodes = sorted({inode for inode, _ in above.values()})
+        rows = {row.inode: row for row in reading.within(Inode, ("inode",), [(inode,) for inode in inodes])}
+        below, above = above, {}
+        for file, (inode, names) in below.items():
+            row = rows.get(inode)
+            if row is not None and row.parent == ROOT:
+                found[file] = shown((row.name, *names))
+            elif row is not None and row.parent != DETACHED:
+                above[file] = row.parent, (row.name, *names)
+    return found
 
 
 def records(reading: Reading, rows: Sequence[Block]) -> Iterable[BlockRecord]:
@@ -226,3 +216,31 @@ def _rows_of(reading: Reading, file: int) -> list[Block]:
 
 def _on_path(reading: Reading, names: Sequence[str]) -> _Found:
     return _Found(reading.on_path(TREE, names))
+
+
+class Walked(NamedTuple):
+    """A name, and the directories that it is in below the first one."""
+
+    path: str
+    status: FileStatus
+    above: tuple[Walked, ...]
+
+
+def walk(
+    list_page: Callable[[str, str | None], Sequence[FileStatus]], path: str, above: tuple[Walked, ...] = ()
+) -> Iterator[Walked]:
+    """Yield the names below a directory, a directory after what is in it; none if it was deleted meanwhile.
+
+    Args:
+        list_page: Lists a directory after a name, as `Files.list` does.
+        above: Directories that it is in.
+    """
+    after: str | None = None
+    with suppress(PathNotFoundError, PathNotDirectoryError):
+        while page := list_page(path, after):
+            for found in page:
+                one = Walked(f"{path.rstrip('/')}/{found.name}", found, above)
+                if found.is_directory:
+                    yield from walk(list_page, one.path, (*above, one))
+                yield one
+            after = page[-1].name

@@ -18,9 +18,9 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.blocks import BlockRecord, Fault
 from lockgate.storage_core.files.namespace.members import MarkReplica
-from lockgate.storage_core.files.namespace.queries import PAGE, current_records, path_of, undeleted
+from lockgate.storage_core.files.namespace.queries import PAGE, current_records, paths_of
 from lockgate.storage_core.files.namespace.queries import block as block_of
-from lockgate.storage_core.files.namespace.rows import Block, Member
+from lockgate.storage_core.files.namespace.rows import DETACHED, Block, Member
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.journal import Journal
@@ -171,11 +171,12 @@ def only_replicas(journal: Journal, volume: VolumeId) -> Iterator[Finding]:
     for found in members(journal, volume):
         alone = {one.block: one for one in found if not set(one.members) - {volume}}
         with journal.reading() as reading:
-            rows = undeleted(reading, reading.find(Block, [(block,) for block in alone]))
-            paths = {BlockId(row.block): path_of(reading, row.file) for row in rows}
-        for block, path in sorted(paths.items()):
-            detail = f"no other volume has a good replica of its {alone[block].length_bytes} bytes"
-            yield Finding(volume=volume, block=block, path=path, problem=Problem.LOST, detail=detail)
+            files = {row.block: row.file for row in reading.find(Block, [(block,) for block in alone])}
+            paths = paths_of(reading, files.values())
+        for block, record in alone.items():
+            if (path := paths.get(files.get(block, DETACHED))) is not None:
+                detail = f"no other volume has a good replica of its {record.length_bytes} bytes"
+                yield Finding(volume=volume, block=block, path=path, problem=Problem.LOST, detail=detail)
 
 
 def read_block(journal: Journal, block: BlockId) -> BlockRecord | None:

@@ -9,6 +9,7 @@ that is being written is never copied.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ from lockgate.storage_core.failpoints import FAILPOINTS, around
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, known_volume
 from lockgate.storage_core.files.checksums import crc32c
 from lockgate.storage_core.files.namespace.members import AddMember
-from lockgate.storage_core.files.namespace.queries import PAGE, records, undeleted
+from lockgate.storage_core.files.namespace.queries import PAGE, paths_of, records
 from lockgate.storage_core.files.namespace.rows import Block, VolumeState
 from lockgate.storage_core.files.namespace.volume_urls import read_registered
 from lockgate.storage_core.files.replicas.comparison import check_limit, pieces, read_block, stat_replica
@@ -56,6 +57,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
 
+@dataclass
 class Copies:
     """Copies of blocks to registered volumes in use. Replicas on those that are leaving or lost do not count.
 
@@ -69,24 +71,19 @@ class Copies:
         InvalidInputError: The limit is not positive.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        volumes: Mapping[VolumeId, Volume],
-        *,
-        replicas: int,
-        within_s: float,
-        bytes_per_s: float | None = None,
-    ) -> None:
-        check_limit(bytes_per_s)
-        registered = read_registered(journal)
-        self._journal = journal
-        self._volumes = volumes
+    journal: Journal
+    volumes: Mapping[VolumeId, Volume]
+    _: KW_ONLY
+    replicas: int
+    within_s: float
+    bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self.bytes_per_s)
+        registered = read_registered(self.journal)
         targets = [one for one, row in registered.items() if row.url and row.state is VolumeState.IN_USE]
         self._out = {one: row.state for one, row in registered.items() if row.state is not VolumeState.IN_USE}
-        self._replicas = min(replicas, len(targets))
-        self._within_s = within_s
-        self._bytes_per_s = bytes_per_s
+        self._targets = min(self.replicas, len(targets))
         self._free = {volume: free for volume in targets if (free := self._space(volume)) is not None}
 
     def run(self, *, dry_run: bool = False) -> Iterator[Copied]:
@@ -108,7 +105,7 @@ class Copies:
                 yield copied
                 if copied.why_not:
                     break
-                now = read_block(self._journal, record.block)
+                now = read_block(self.journal, record.block)
 
     def may_leave(self, record: BlockRecord, volume: VolumeId) -> bool:
         """Return whether a block does without a volume: it has enough others, or that one is lost."""
@@ -119,11 +116,11 @@ class Copies:
     def _lacking(self) -> Iterator[BlockRecord]:
         after: tuple[int] | None = None
         while True:
-            with self._journal.reading() as reading:
+            with self.journal.reading() as reading:
                 rows = reading.where(Block, {}, limit=PAGE, after=after)
                 lacking = {one.block: one for one in records(reading, rows) if self._lacks(one)}
-                kept = undeleted(reading, [row for row in rows if row.block in lacking])
-            yield from (lacking[BlockId(row.block)] for row in kept)
+                paths = paths_of(reading, {row.file for row in rows if row.block in lacking})
+            yield from (one for row in rows if row.file in paths and (one := lacking.get(BlockId(row.block))))
             if len(rows) < PAGE:
                 return
             after = (rows[-1].block,)
@@ -134,7 +131,7 @@ class Copies:
     def _wanted(self, record: BlockRecord) -> int:
         """Return how many good replicas a block is to have: one that is marked or leaving is replaced."""
         known = {*record.members, *record.faults}
-        return max(self._replicas, len(known - self._out.keys()), 1)
+        return max(self._targets, len(known - self._out.keys()), 1)
 
     def _lacks(self, record: BlockRecord) -> bool:
         """Return whether a block has too few; that of a job's log has one, at the job's destination."""
@@ -173,11 +170,11 @@ class Copies:
 
     def _copy(self, record: BlockRecord, entry: AddMember) -> None:
         """Copy a block and journal the member; the copy takes the place of a replica with a fault."""
-        refuse_in_safe_mode(self._journal, "a copy of a block")
-        with self._journal.reading() as reading:
-            entry = msgspec.structs.replace(entry, until_s=reading.now_s() + self._within_s)
+        refuse_in_safe_mode(self.journal, "a copy of a block")
+        with self.journal.reading() as reading:
+            entry = msgspec.structs.replace(entry, until_s=reading.now_s() + self.within_s)
         at, stamp, length = record.block, record.stamp, record.length_bytes
-        to, volume = known_volume(self._volumes, VolumeId(entry.volume)), VolumeId(entry.volume)
+        to, volume = known_volume(self.volumes, VolumeId(entry.volume)), VolumeId(entry.volume)
         if stat_replica(to, at) is not None:
             if volume not in record.faults:
                 raise ConflictError(f"it has another replica of block {at}, which must be deleted first")
@@ -192,19 +189,19 @@ class Copies:
                 crc = crc32c(data, crc)
                 FAILPOINTS.hit("copy.piece.after")
                 yield data
-                if self._bytes_per_s is not None:
-                    self._journal.clock.sleep(size / max(self._bytes_per_s, 2 * length / self._within_s))
+                if self.bytes_per_s is not None:
+                    self.journal.clock.sleep(size / max(self.bytes_per_s, 2 * length / self.within_s))
 
         around("copy.store", lambda: to.store(at, stamp, read()))
         for offset, size in pieces(length):
             back = crc32c(to.read(at, stamp, offset, size), back)
         if back != crc:
             raise StoreUnavailableError(f"the copy of block {at} has other bytes; it is not used")
-        around("copy.entry", lambda: self._journal.apply(entry))
+        around("copy.entry", lambda: self.journal.apply(entry))
 
     def _is_changed(self, record: BlockRecord) -> bool:
         """Return whether another process has changed or removed a block since it was read."""
-        return read_block(self._journal, record.block) != record
+        return read_block(self.journal, record.block) != record
 
     def _read(self, record: BlockRecord, offset: int, size: int) -> bytes:
         """Return bytes of a block from any member; a piece that none has whole is read in halves."""
@@ -214,7 +211,7 @@ class Copies:
         is_damaged = False
         for member in (*record.members, *damaged):
             try:
-                data = known_volume(self._volumes, member).read(record.block, record.stamp, offset, size)
+                data = known_volume(self.volumes, member).read(record.block, record.stamp, offset, size)
             except (NotAppliedError, OutcomeUnknownError) as error:
                 is_damaged = is_damaged or isinstance(error, MalformedRecordError)
                 said = str(error) if member in record.members else said
@@ -232,6 +229,6 @@ class Copies:
 
     def _space(self, volume: VolumeId) -> int | None:
         try:
-            return known_volume(self._volumes, volume).usage().free_bytes
+            return known_volume(self.volumes, volume).usage().free_bytes
         except (NotAppliedError, OutcomeUnknownError):
             return None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -29,9 +30,9 @@ from lockgate.storage_core.files.namespace.queries import (
     PAGE,
     current_records,
     listing,
-    path_of,
+    paths_of,
     status,
-    undeleted,
+    walk,
 )
 from lockgate.storage_core.files.namespace.rows import (
     Block,
@@ -57,7 +58,6 @@ from lockgate.storage_core.files.replicas.comparison import (
 )
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
-from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.journal import Journal
 from lockgate.storage_core.journal.database.row_access import SqlRows
 from lockgate.storage_core.journal.journal import maintenance
@@ -147,6 +147,7 @@ CONFIRMED_S: Final = 86_400.0
 """How long a stopped check's virtual volumes need not be compared again."""
 
 
+@dataclass
 class ReplicaCheck:
     """One check of all replicas, or of those of the files below a path.
 
@@ -174,34 +175,25 @@ class ReplicaCheck:
         InvalidInputError: The limit is not positive.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        volumes: Mapping[VolumeId, Volume],
-        path: str = "",
-        *,
-        only: Collection[VolumeId] = (),
-        verify: bool | None = False,
-        virtual_volumes: int = 1,
-        bytes_per_s: float | None = None,
-        progress: Progress = no_progress,
-        reads: Reads | None = None,
-        stores: bool = True,
-    ) -> None:
-        check_limit(bytes_per_s)
-        self.replicas = self.read_bytes = 0
-        self._journal = journal
-        self._first: Reads = reads or journal
-        self._volumes = volumes
-        self._path = path
-        self._only = only
-        self._verify = verify
-        self._slices = virtual_volumes
-        self._bytes_per_s = bytes_per_s
-        self._progress = progress
-        self._stores = stores
-        self._read_to: dict[VolumeId, int] = {}
-        self._damaged: set[BlockId] = set()
+    journal: Journal
+    volumes: Mapping[VolumeId, Volume]
+    path: str = ""
+    _: KW_ONLY
+    only: Collection[VolumeId] = ()
+    verify: bool | None = False
+    virtual_volumes: int = 1
+    bytes_per_s: float | None = None
+    progress: Progress = no_progress
+    reads: Reads | None = None
+    stores: bool = True
+    replicas: int = field(default=0, init=False)
+    read_bytes: int = field(default=0, init=False)
+    _read_to: dict[VolumeId, int] = field(default_factory=dict, init=False)
+    _damaged: set[BlockId] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        check_limit(self.bytes_per_s)
+        self._first: Reads = self.reads or self.journal
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong: by volume and block, or by file with a path.
@@ -213,69 +205,69 @@ class ReplicaCheck:
 
     def pages(self) -> Iterator[list[Difference]]:
         """Yield what differs, a page at a time; raises as `findings`."""
-        if self._path:
-            yield from self._of_path(self._path)
+        if self.path:
+            yield from self._of_path(self.path)
             return
-        for volume in self._only or usable_volumes(self._journal, self._volumes):
+        for volume in self.only or usable_volumes(self.journal, self.volumes):
             try:
                 yield from self._whole(volume)
             except (NotAppliedError, OutcomeUnknownError) as error:
                 yield [unreachable(volume, error)]
-        if not self._only:
-            for volume, row in read_registered(self._journal).items():
+        if not self.only:
+            for volume, row in read_registered(self.journal).items():
                 if row.state is VolumeState.LOST:
-                    yield from ([Difference(one)] for one in only_replicas(self._journal, volume))
+                    yield from ([Difference(one)] for one in only_replicas(self.journal, volume))
 
     def _is_read(self, record: BlockRecord, volume: VolumeId) -> bool:
-        if self._verify is None:
+        if self.verify is None:
             return record.block in self._damaged or record.faults.get(volume) is Fault.CORRUPT
-        return self._verify and record.block > self._read_to.get(volume, 0)
+        return self.verify and record.block > self._read_to.get(volume, 0)
 
     def _whole(self, volume: VolumeId) -> Iterator[list[Difference]]:
-        with self._journal.reading() as reading:
+        with self.journal.reading() as reading:
             before = reading.get(ReportedVolume, volume)
-            rows = reading.where(DamagedReplica, {"volume": volume}) if self._verify is None else ()
+            rows = reading.where(DamagedReplica, {"volume": volume}) if self.verify is None else ()
             now_s = reading.now_s()
         self._read_to[volume] = 0 if before is None else before.read_to
         self._damaged = {BlockId(row.block) for row in rows}
         first, only_ones = self.replicas, set[BlockId | None]()
         slices = [whole_volume(volume)]
-        if self._verify is not None:
-            slices = virtual_volumes(self._journal, self._first, volume, self._slices)
+        if self.verify is not None:
+            slices = virtual_volumes(self.journal, self._first, volume, self.virtual_volumes)
         for row, after, end in slices:
             is_confirmed = row.reported_s is not None and now_s - row.reported_s < CONFIRMED_S
-            if not is_confirmed or (self._verify and not row.read_to):
+            if not is_confirmed or (self.verify and not row.read_to):
                 differing = 0
                 for last, page in self.of_volume(volume, after or None, end):
-                    self._progress(f"check {volume}", self.replicas - first, 0)
+                    self.progress(f"check {volume}", self.replicas - first, 0)
                     only_ones |= {one.finding.block for one in page if one.is_only_one}
                     differing += len(page)
-                    if self._verify is not None:
+                    if self.verify is not None:
                         self._store_page(volume, last, page)
                     yield page
                 if row.volume != volume and not differing:
-                    store_report(self._journal, row.volume, only_ones=0, read_to=end * bool(self._verify))
-        if self._stores:
+                    store_report(self.journal, row.volume, only_ones=0, read_to=end * bool(self.verify))
+        if self.stores:
             store_report(
-                self._journal,
+                self.journal,
                 volume,
                 only_ones=len(only_ones),
-                read_to=0 if self._verify else None,
+                read_to=0 if self.verify else None,
                 mended=self._damaged - only_ones,
                 ended=[row.volume for row, *_ in slices if row.volume != volume],
             )
 
     def _store_page(self, volume: VolumeId, last: BlockId | None, page: Sequence[Difference]) -> None:
         damaged = [one.finding.block for one in page if one.was_read and one.finding.block is not None]
-        read_to = last if self._verify and last is not None and last > self._read_to[volume] else None
+        read_to = last if self.verify and last is not None and last > self._read_to[volume] else None
         if damaged or read_to is not None:
-            store_report(self._journal, volume, damaged, read_to=read_to)
+            store_report(self.journal, volume, damaged, read_to=read_to)
 
     def of_volume(
         self, volume: VolumeId, after: BlockId | None = None, to: BlockId | None = None
     ) -> Iterator[tuple[BlockId | None, list[Difference]]]:
         """Yield the last block of each page between two, None for the last page, and what differs in it."""
-        there = known_volume(self._volumes, volume)
+        there = known_volume(self.volumes, volume)
         while True:
             page = there.replicas(after, PAGE)
             last = page[-1].block if len(page) == PAGE and (to is None or page[-1].block < to) else None
@@ -290,20 +282,20 @@ class ReplicaCheck:
 
     def _of_path(self, path: str) -> Iterator[list[Difference]]:
         """Yield what differs in the members of the files below a path; a volume without an answer is one."""
-        found = self._journal.read(lambda reading: status(reading, path))
-        below = walk(lambda at, after: self._journal.read(lambda reading: listing(reading, at, after)), path)
+        found = self.journal.read(lambda reading: status(reading, path))
+        below = walk(lambda at, after: self.journal.read(lambda reading: listing(reading, at, after)), path)
         away: set[VolumeId] = set()
         for file in (one.status for one in below) if found.is_directory else (found,):
             if file.is_directory:
                 continue
-            with self._journal.reading() as reading:
+            with self.journal.reading() as reading:
                 blocks = tuple(current_records(reading, reading.where(Block, {"file": file.inode})))
             for record in blocks:
                 for volume in (*record.members, *record.faults):
                     if volume in away:
                         continue
                     try:
-                        replica = stat_replica(known_volume(self._volumes, volume), record.block)
+                        replica = stat_replica(known_volume(self.volumes, volume), record.block)
                         yield self._differences(volume, [(record, replica)])
                     except (NotAppliedError, OutcomeUnknownError) as error:
                         away.add(volume)
@@ -312,7 +304,7 @@ class ReplicaCheck:
     def _differences(
         self, volume: VolumeId, pairs: Sequence[tuple[BlockRecord | None, Replica | None]]
     ) -> list[Difference]:
-        there = known_volume(self._volumes, volume)
+        there = known_volume(self.volumes, volume)
         history = read_history(self._first)
         read: dict[BlockId, tuple[BlockRecord, str]] = {}
         differing: list[BlockId] = []
@@ -338,12 +330,11 @@ class ReplicaCheck:
     ) -> list[Difference]:
         """Read blocks and their replicas once more, and return what is still wrong."""
         replicas = {block: stat_replica(there, block) for block in blocks}
-        with self._journal.reading() as reading:
+        with self.journal.reading() as reading:
             rows = {row.block: row for row in reading.find(Block, [(block,) for block in blocks])}
-            kept = {row.file for row in undeleted(reading, list(rows.values()))}
+            paths = paths_of(reading, {row.file for row in rows.values()})
             now = {one.block: one for one in current_records(reading, list(rows.values()))}
-            paths = {file: path_of(reading, file) for file in kept}
-        history = read_history(self._journal)
+        history = read_history(self.journal)
         differences: list[Difference] = []
         for block in blocks:
             record = now.get(block)
@@ -353,10 +344,10 @@ class ReplicaCheck:
             found = judge(record, volume, replicas[block], history)
             if found is not None and record is not None:
                 # Its writer may go on: what the record says is there after the journal was read.
-                found = judge(record, volume, stat_replica(there, block), read_history(self._journal))
+                found = judge(record, volume, stat_replica(there, block), read_history(self.journal))
             one = difference(record, volume, block, found, why)
             if one is None or (
-                record is not None and one.finding.problem in FAULTS and rows[block].file not in kept
+                record is not None and one.finding.problem in FAULTS and rows[block].file not in paths
             ):
                 continue  # nothing is wrong, or its file was deleted
             path = "" if record is None else paths.get(rows[block].file, "")
@@ -365,8 +356,8 @@ class ReplicaCheck:
 
     def _count(self, size: int) -> None:
         self.read_bytes += size
-        if self._bytes_per_s is not None:
-            self._journal.clock.sleep(size / self._bytes_per_s)
+        if self.bytes_per_s is not None:
+            self.journal.clock.sleep(size / self.bytes_per_s)
 
 
 def store_report(

@@ -27,9 +27,8 @@ from lockgate.storage_core.errors import (
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import Mount
-from lockgate.storage_core.files.namespace.queries import PAGE
+from lockgate.storage_core.files.namespace.queries import PAGE, walk
 from lockgate.storage_core.files.namespace.tree import MakeDirectory
-from lockgate.storage_core.files.walk import walk
 from lockgate.storage_core.journal import Mutation
 from lockgate.storage_core.journal.checkpoint.verify import verify
 from lockgate.storage_core.satellite.expired_files import apply_retention
