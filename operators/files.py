@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from lockgate.operators.dag_run.log_tables import LoggedProgress, log_table
 from lockgate.operators.dag_run.operator import LockgateOperator, task_entry, templated
 from lockgate.operators.dag_run.page_links import PageLink
-from lockgate.operators.dag_run.parameters import check_bool, check_choice, positive, seconds
+from lockgate.operators.dag_run.parameters import check_bool, positive
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from lockgate.storage_core.files.replicas.repair import Repaired
-    from lockgate.storage_core.files.scheduled_work import FilesRecovered
-
-RunBy = Literal["here", "workers"]
-
+COLOR: Final = "#fff4e5"
+JOURNAL_LINK: Final = (PageLink("Lockgate journal", "journal"),)
 SHOWN: Final = 10
 """Findings in the message of the failure; the log has all."""
 
 
-class _FilesOperator(LockgateOperator):
-    """Work in this task, or on a worker of the queue `recovery`, which must reach the volumes."""
-
-    operator_extra_links = (PageLink("Lockgate journal", "journal"),)
-    ui_color = "#fff4e5"
-
-    def __init__(
-        self, *, run_by: RunBy = "here", timeout_s: float = 3600.0, grace_s: float = 60.0, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.run_by = run_by
-        self.timeout_s = timeout_s
-        self.grace_s = grace_s
-
-    def is_by_worker(self) -> bool:
-        check_choice("run_by", self.run_by, get_args(RunBy))
-        return self.run_by == "workers"
-
-    def limits(self) -> dict[str, float]:
-        return {
-            "timeout_s": seconds("timeout_s", self.timeout_s),
-            "grace_s": seconds("grace_s", self.grace_s),
-        }
-
-    def note(self, line: str) -> None:
-        self.log.info("%s", line)
-
-
 @templated
-class LeaseRecoveryOperator(_FilesOperator):
+class LeaseRecoveryOperator(LockgateOperator):
     """Closes each appendable file whose writer has ended, and removes the blocks of deleted files.
 
     Before that, it deletes the event logs of forgotten jobs, and of those that ended `LOCKGATE_TOMBSTONE_S`
@@ -66,32 +36,28 @@ class LeaseRecoveryOperator(_FilesOperator):
 
     Args:
         report_only: Recover and remove nothing, only report what would be done.
-        run_by: `here`: in this task; `workers`: a Celery worker of the queue `recovery`, which must reach the
-            volumes.
-        timeout_s: How long a worker may take.
-        grace_s: How long to wait for a worker if none listens.
 
     Returns:
         `recovered`, the number of files; `removed_blocks`, the number of blocks of deleted files.
     """
 
-    def __init__(
-        self,
-        *,
-        report_only: bool = False,
-        run_by: RunBy = "here",
-        timeout_s: float = 3600.0,
-        grace_s: float = 60.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(run_by=run_by, timeout_s=timeout_s, grace_s=grace_s, **kwargs)
+    operator_extra_links = JOURNAL_LINK
+    ui_color = COLOR
+
+    def __init__(self, *, report_only: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.report_only = report_only
 
     @task_entry
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Recover, remove, and return what was done."""
+        from lockgate.storage_core.event_log.event_files import delete_old_logs
+        from lockgate.storage_core.files.scheduled_work import recover_files
+
         check_bool("report_only", self.report_only)
-        done = self._by_worker() if self.is_by_worker() else self._here()
+        options = {"note": partial(self.log.info, "%s")}
+        delete_old_logs(load_settings(), dry_run=self.report_only, **options)
+        done = recover_files(load_settings(), report_only=self.report_only, **options)
         left = [one for one in done.files if one.why_not]
         self.log.info(
             "%s:\n%s",
@@ -114,18 +80,6 @@ class LeaseRecoveryOperator(_FilesOperator):
             )
         return {"recovered": len(done.files), "removed_blocks": done.removed.blocks}
 
-    def _by_worker(self) -> FilesRecovered:
-        from lockgate.workers.dispatch import recover_files
-
-        return recover_files(report_only=self.report_only, **self.limits())
-
-    def _here(self) -> FilesRecovered:
-        from lockgate.storage_core.event_log.event_files import delete_old_logs
-        from lockgate.storage_core.files.scheduled_work import recover_files
-
-        delete_old_logs(load_settings(), dry_run=self.report_only, note=self.note)
-        return recover_files(load_settings(), report_only=self.report_only, note=self.note)
-
 
 @templated
 class FileRetentionOperator(LockgateOperator):
@@ -143,7 +97,7 @@ class FileRetentionOperator(LockgateOperator):
         `files`, `directories` and `size_bytes` of what was deleted, or would be.
     """
 
-    ui_color = "#fff4e5"
+    ui_color = COLOR
 
     def __init__(
         self, *, rules: dict[str, float] | None = None, report_only: bool = False, **kwargs: Any
@@ -175,7 +129,7 @@ class FileRetentionOperator(LockgateOperator):
 
 
 @templated
-class VolumeUpkeepOperator(_FilesOperator):
+class VolumeUpkeepOperator(LockgateOperator):
     """Checks the replicas on the volumes, reading the bytes of sealed ones, and repairs what is wrong.
 
     As `lockgate volumes check`, and with `repair` then `lockgate volumes repair`: a replica that is lost,
@@ -188,28 +142,19 @@ class VolumeUpkeepOperator(_FilesOperator):
         path: File or directory to check; empty: all replicas.
         repair: Repair what is wrong.
         mb_per_s: Megabytes read, or copied, a second, at most.
-        run_by: `here`: in this task; `workers`: a Celery worker of the queue `recovery`, which must reach the
-            volumes.
-        timeout_s: How long a worker may take; a check that is stopped goes on in the next run.
-        grace_s: How long to wait for a worker if none listens.
 
     Returns:
         `replicas`, the number that was compared; `read_bytes`; of a repair also `marked`, the number of
         replicas that were taken out of use, `copied` and `deleted`.
     """
 
+    operator_extra_links = JOURNAL_LINK
+    ui_color = COLOR
+
     def __init__(
-        self,
-        *,
-        path: str = "",
-        repair: bool = False,
-        mb_per_s: int | str = 20,
-        run_by: RunBy = "here",
-        timeout_s: float = 3600.0,
-        grace_s: float = 60.0,
-        **kwargs: Any,
+        self, *, path: str = "", repair: bool = False, mb_per_s: int | str = 20, **kwargs: Any
     ) -> None:
-        super().__init__(run_by=run_by, timeout_s=timeout_s, grace_s=grace_s, **kwargs)
+        super().__init__(**kwargs)
         self.path = path
         self.repair = repair
         self.mb_per_s = mb_per_s
@@ -217,9 +162,17 @@ class VolumeUpkeepOperator(_FilesOperator):
     @task_entry
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002 - Airflow's
         """Check, repair, and return what was compared and done."""
+        from lockgate.storage_core.files.scheduled_work import maintain_volumes
+
         check_bool("repair", self.repair)
-        limit = positive("mb_per_s", self.mb_per_s)
-        done = self._by_worker(limit) if self.is_by_worker() else self._here(limit)
+        done = maintain_volumes(
+            load_settings(),
+            self.path,
+            repair=self.repair,
+            bytes_per_s=positive("mb_per_s", self.mb_per_s) * 1e6,
+            note=partial(self.log.info, "%s"),
+            progress=LoggedProgress(self.log),
+        )
         self.log.info("%d replicas compared, %d bytes read", done.replicas, done.read_bytes)
         changes = self.repair and not self.path
         if done.problems:
@@ -233,23 +186,3 @@ class VolumeUpkeepOperator(_FilesOperator):
         if changes:
             counts |= {"marked": done.marked, "copied": done.copied, "deleted": done.deleted}
         return counts
-
-    def _by_worker(self, mb_per_s: int) -> Repaired:
-        from lockgate.workers.dispatch import maintain_volumes
-
-        done = maintain_volumes(path=self.path, repair=self.repair, mb_per_s=mb_per_s, **self.limits())
-        for problem in done.problems:
-            self.note(problem)
-        return done
-
-    def _here(self, mb_per_s: int) -> Repaired:
-        from lockgate.storage_core.files.scheduled_work import maintain_volumes
-
-        return maintain_volumes(
-            load_settings(),
-            self.path,
-            repair=self.repair,
-            bytes_per_s=mb_per_s * 1e6,
-            note=self.note,
-            progress=LoggedProgress(self.log),
-        )

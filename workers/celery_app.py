@@ -32,8 +32,6 @@ ROUTES: Final = {
     "lockgate.commit_task": {"queue": COMMIT_QUEUE},
     "lockgate.complete_shard": {"queue": COMMIT_QUEUE},
     "lockgate.recover_job": {"queue": RECOVERY_QUEUE},
-    "lockgate.recover_files": {"queue": RECOVERY_QUEUE},
-    "lockgate.maintain_volumes": {"queue": RECOVERY_QUEUE},
     "lockgate.sweep_blobs": {"queue": SWEEP_QUEUE},
 }
 

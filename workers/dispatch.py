@@ -19,14 +19,10 @@ from lockgate.storage_core.settings import Settings
 from lockgate.workers.celery_app import COMMIT_QUEUE, RECOVERY_QUEUE, SWEEP_QUEUE
 from lockgate.workers.gather import Row, dispatch, gather
 from lockgate.workers.tasks import commit_task, complete_shard, recover_job
-from lockgate.workers.tasks import maintain_volumes as maintain_volumes_task
-from lockgate.workers.tasks import recover_files as recover_files_task
 from lockgate.workers.tasks import sweep_blobs as sweep_task
 
 if TYPE_CHECKING:
     from lockgate.storage_core.blobs.reports import BlobSweepReport
-    from lockgate.storage_core.files.replicas.repair import Repaired
-    from lockgate.storage_core.files.scheduled_work import FilesRecovered
 
 TIMEOUT_S: Final = 4 * 3600.0
 GRACE_S: Final = 60.0
@@ -144,49 +140,10 @@ def sweep_blobs(
     """
     from lockgate.storage_core.blobs.reports import BlobSweepReport
 
-    task = sweep_task.s(dry_run, orphans)
-    return convert(_run_one(task, "sweep of blobs", SWEEP_QUEUE, timeout_s, grace_s), BlobSweepReport)
-
-
-def recover_files(
-    *, report_only: bool = False, timeout_s: float = TIMEOUT_S, grace_s: float = GRACE_S
-) -> FilesRecovered:
-    """Close the appendable files whose writers have ended on a worker that reaches their volumes.
-
-    Raises:
-        NoWorkerError: No worker listens.
-        LockgateError: The error that the worker raised.
-    """
-    from lockgate.storage_core.files.scheduled_work import FilesRecovered
-
-    task = recover_files_task.s(report_only)
-    return convert(_run_one(task, "recovery of files", RECOVERY_QUEUE, timeout_s, grace_s), FilesRecovered)
-
-
-def maintain_volumes(
-    *,
-    path: str = "",
-    repair: bool = False,
-    mb_per_s: int = 20,
-    timeout_s: float = TIMEOUT_S,
-    grace_s: float = GRACE_S,
-) -> Repaired:
-    """Check the replicas of appendable files on a worker that reaches their volumes, or repair them.
-
-    Raises:
-        NoWorkerError: No worker listens.
-        LockgateError: The error that the worker raised.
-    """
-    from lockgate.storage_core.files.replicas.repair import Repaired
-
-    task = maintain_volumes_task.s(path, repair, mb_per_s)
-    return convert(_run_one(task, "maintenance of volumes", RECOVERY_QUEUE, timeout_s, grace_s), Repaired)
-
-
-def _run_one(task: Signature, work: str, queue: str, timeout_s: float, grace_s: float) -> Row:
-    outcomes = gather([task], work=work, queue=queue, timeout_s=timeout_s, grace_s=grace_s)
+    task, work = sweep_task.s(dry_run, orphans), "sweep of blobs"
+    outcomes = gather([task], work=work, queue=SWEEP_QUEUE, timeout_s=timeout_s, grace_s=grace_s)
     (row,) = _rows(outcomes, work, 1, no_progress)
-    return row
+    return convert(row, BlobSweepReport)
 
 
 def _rows(

@@ -92,22 +92,6 @@ def sweep_unreferenced_blobs(dry_run: bool = True, orphans: bool | None = None) 
         return _built_in(blobs.sweep(dry_run=dry_run, orphans=orphans))
 
 
-def recover_ended_files(report_only: bool = False) -> dict[str, Any]:
-    """Close the appendable files whose writers have ended, on the volumes that this worker reaches."""
-    from lockgate.storage_core.event_log.event_files import delete_old_logs
-    from lockgate.storage_core.files.scheduled_work import recover_files
-
-    delete_old_logs(load_settings(), dry_run=report_only)
-    return _built_in(recover_files(load_settings(), report_only=report_only))
-
-
-def maintain_replicas(path: str = "", repair: bool = False, mb_per_s: int = 20) -> dict[str, Any]:
-    """Check the replicas on the volumes that this worker reaches, and repair what is wrong."""
-    from lockgate.storage_core.files.scheduled_work import maintain_volumes
-
-    return _built_in(maintain_volumes(load_settings(), path, repair=repair, bytes_per_s=mb_per_s * 1e6))
-
-
 def _built_in(record: msgspec.Struct) -> dict[str, Any]:
     built_in = msgspec.to_builtins(record)
     return dict(built_in)
@@ -117,5 +101,3 @@ commit_task = app.task(commit_staged_task, name="lockgate.commit_task", **OPTION
 complete_shard = app.task(complete_plan_shard, name="lockgate.complete_shard", **OPTIONS)
 recover_job = app.task(recover_one_job, name="lockgate.recover_job", **OPTIONS)
 sweep_blobs = app.task(sweep_unreferenced_blobs, name="lockgate.sweep_blobs", **OPTIONS)
-recover_files = app.task(recover_ended_files, name="lockgate.recover_files", **OPTIONS)
-maintain_volumes = app.task(maintain_replicas, name="lockgate.maintain_volumes", **OPTIONS)

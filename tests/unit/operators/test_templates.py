@@ -97,7 +97,7 @@ def test_a_function_of_a_mapped_task_stays_a_function() -> None:
         ),
         (JobRecoveryOperator, {"recover_by": "all"}, "recover_by='all': must be one of"),
         (BlobSweepOperator, {"sweep_by": "all"}, "sweep_by='all': must be one of"),
-        (VolumeUpkeepOperator, {"run_by": "all"}, "run_by='all': must be one of"),
+        (VolumeUpkeepOperator, {"repair": "all"}, "repair='all' is neither"),
     ],
 )
 def test_text_that_a_template_renders_to_is_refused_by_the_name_of_its_parameter(

@@ -9,15 +9,12 @@ import pytest
 from lockgate.storage_core.errors import (
     InvalidInputError,
     LockgateError,
-    ObjectNotFoundError,
     OutcomeUnknownError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.satellite.open_overlay import open_files
-from lockgate.storage_core.settings import load_settings
 from lockgate.workers import gather
 from lockgate.workers.celery_app import app
-from lockgate.workers.dispatch import commit_tasks, complete_by_workers, maintain_volumes, recover_files
+from lockgate.workers.dispatch import commit_tasks, complete_by_workers
 from tests.support.workers.celery_worker import StagedJob, memory_broker, worker_thread
 
 
@@ -103,20 +100,3 @@ def test_a_decided_plan_is_completed_by_workers(staged: StagedJob) -> None:
 
     assert (receipt.files, receipt.rows) == (6, 60)
     assert staged.visible_rows() == staged.all_rows
-
-
-def test_a_worker_recovers_files_and_maintains_volumes() -> None:
-    with open_files(load_settings()) as files:
-        for path in ("/a.log", "/b.log"):
-            with files.create(path) as writer:
-                writer.write(b"flushed")
-        files.delete("/b.log")
-
-    assert recover_files(report_only=True).removed.blocks == 1
-    done = recover_files()
-    assert (done.files, done.removed.blocks) == ([], 1)
-    for repair in (False, True):
-        found = maintain_volumes(repair=repair)
-        assert (found.replicas, found.read_bytes, found.problems) == (1, 7, [])
-    with pytest.raises(ObjectNotFoundError, match="/none"):
-        maintain_volumes(path="/none")
