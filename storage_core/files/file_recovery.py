@@ -18,7 +18,7 @@ from lockgate.storage_core.errors import (
     OutcomeUnknownError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.failpoints import around
 from lockgate.storage_core.files.blocks import BlockRecord, Opened
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.reseal import reseal
@@ -90,8 +90,13 @@ class FileRecovery:
         By the wall clock a lease is only overdue. It is waited for until this process has seen it unrenewed
         for its limit.
         """
-        done = []
-        for view in self._lapsed():
+        views, done = self._overdue(), []
+        if wait_s := max((view.lapses_in_s for view in views), default=0.0):
+            self.journal.clock.sleep(wait_s)
+            views = self._overdue()
+        for view in views:
+            if view.lapses_in_s:
+                continue
             inode, path = inode_of(view.lease.resource), view.lease.detail
             try:
                 found = RecoveredFile(path=path, length_bytes=self._recover(inode, view))
@@ -105,23 +110,12 @@ class FileRecovery:
         """Return the paths of the files whose leases are overdue, as when they were opened."""
         return [view.lease.detail for view in self._overdue()]
 
-    def _lapsed(self) -> list[LeaseView]:
-        views = self._overdue()
-        wait_s = max((view.lapses_in_s for view in views), default=0.0)
-        if wait_s:
-            self.journal.clock.sleep(wait_s)
-            views = self._overdue()
-        return [view for view in views if not view.lapses_in_s]
-
     def _overdue(self) -> list[LeaseView]:
         with self.journal.reading() as reading:
             now_s = reading.now_s()
-            leases = [
-                lease
-                for lease in overdue_leases(reading, now_s, self.hard_s)
-                if lease.resource.startswith(FILE_RESOURCES)
-            ]
-        return [self._leases.watch(lease, now_s) for lease in leases]
+            overdue = overdue_leases(reading, now_s, self.hard_s)
+            leases = [one for one in overdue if one.resource.startswith(FILE_RESOURCES)]
+        return [self._leases.watch(one, now_s) for one in leases]
 
     def _recover(self, inode: int, view: LeaseView, *, accept_loss: bool = False) -> int:
         if view.lapses_in_s:
@@ -143,9 +137,7 @@ class FileRecovery:
         blocks = JournalBlocks(self.journal, Opened(inode, stamp))
         with closing(view.lease.detail, blocks, self.renewer, self._leases):
             records = settle(blocks, self.volumes, accept_loss=accept_loss)
-            FAILPOINTS.hit("recover.close.before")
-            blocks.close()
-            FAILPOINTS.hit("recover.close.after")
+            around("recover.close", blocks.close)
         return sum(record.length_bytes for record in records)
 
 

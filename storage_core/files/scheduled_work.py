@@ -1,8 +1,4 @@
-"""The scheduled work on appendable files: recovery of files, and maintenance of the replicas on volumes.
-
-Each call opens the files of each journal of the settings, and returns what it did as a record that a worker
-can send.
-"""
+"""The scheduled work on appendable files: recovery of files, and maintenance of the replicas on volumes."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ def recover_files(
     In safe mode, or while too few blocks have reported, nothing is removed.
 
     Args:
-        settings: See `open_journal_files`.
+        settings: Name the journals.
         report_only: Change nothing.
         note: Receives a line for each file.
     """
@@ -77,7 +73,7 @@ def maintain_volumes(
     """Check the replicas, reading their bytes, and then repair what is wrong.
 
     Args:
-        settings: See `open_journal_files`.
+        settings: Name the journals.
         path: File or directory, which is checked only; empty: all replicas.
         bytes_per_s: Limit of what is read, and of what is copied.
         note: Receives a line for each finding and each copy.

@@ -8,7 +8,7 @@ from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import RegisteredVolume, VolumeState
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.volume_map import Place
-from lockgate.storage_core.journal import Journal, Mutation, Refused
+from lockgate.storage_core.journal import Journal
 
 
 def read_registered(journal: Journal) -> Mapping[VolumeId, RegisteredVolume]:
@@ -29,17 +29,12 @@ def read_places(journal: Journal) -> Mapping[VolumeId, Place]:
 def register_url(journal: Journal, volume: VolumeId, url: str) -> None:
     """Register a volume under a URL; what stands is not written again."""
     if read_places(journal).get(volume) != Place(url):
-        _register(journal, {volume: url})
+        journal.apply(RegisterVolume(volume=volume, url=url))
 
 
 def register_members(journal: Journal, volumes: Iterable[VolumeId]) -> None:
     """Register volumes without a URL, unless they are registered."""
     known = read_registered(journal)
-    _register(journal, {volume: "" for volume in volumes if volume not in known})
-
-
-def _register(journal: Journal, urls: Mapping[VolumeId, str]) -> None:
-    new = [Mutation(op=RegisterVolume(volume=volume, url=url)) for volume, url in urls.items()]
-    for outcome in journal.write(new) if new else ():
-        if isinstance(outcome, Refused):
-            raise outcome.error
+    for volume in volumes:
+        if volume not in known:
+            journal.apply(RegisterVolume(volume=volume, url=""))

@@ -143,20 +143,12 @@ class Copies:
     def _add(self, record: BlockRecord) -> Copied:
         """Copy a block to the first volume that takes a copy; see `AddMember`."""
         why = "no volume that has none of its replicas and enough space answers"
-        targets = [one for one in self._by_space(record.length_bytes) if one not in record.members]
-        targets.sort(key=lambda one: (one in record.faults, record.faults.get(one) is not Fault.LOST))
-        fault = next(iter(sorted(record.faults)), None)
+        faults, free = record.faults, self._free
+        targets = [one for one in free if free[one] >= record.length_bytes and one not in record.members]
+        targets.sort(key=lambda one: (one in faults, faults.get(one) is not Fault.LOST, -free[one], one))
         for volume in targets:
-            entry = AddMember(
-                block=record.block,
-                volume=volume,
-                generation=record.stamp,
-                instead_of=volume if volume in record.faults else fault,
-                most=self._wanted(record) + len(record.members) - len(self._good(record)),
-                until_s=0.0,
-            )
             try:
-                self._copy(record, entry)
+                self._copy(record, volume)
             except _STOPS:
                 raise
             except _FAILS as error:
@@ -168,13 +160,12 @@ class Copies:
             return Copied(block=record.block, volume=volume)
         return Copied(block=record.block, why_not=why)
 
-    def _copy(self, record: BlockRecord, entry: AddMember) -> None:
+    def _copy(self, record: BlockRecord, volume: VolumeId) -> None:
         """Copy a block and journal the member; the copy takes the place of a replica with a fault."""
         refuse_in_safe_mode(self.journal, "a copy of a block")
-        with self.journal.reading() as reading:
-            entry = msgspec.structs.replace(entry, until_s=reading.now_s() + self.within_s)
+        began_s = self.journal.read(lambda reading: reading.now_s())
         at, stamp, length = record.block, record.stamp, record.length_bytes
-        to, volume = known_volume(self.volumes, VolumeId(entry.volume)), VolumeId(entry.volume)
+        to = known_volume(self.volumes, volume)
         if stat_replica(to, at) is not None:
             if volume not in record.faults:
                 raise ConflictError(f"it has another replica of block {at}, which must be deleted first")
@@ -197,6 +188,15 @@ class Copies:
             back = crc32c(to.read(at, stamp, offset, size), back)
         if back != crc:
             raise StoreUnavailableError(f"the copy of block {at} has other bytes; it is not used")
+        fault = next(iter(sorted(record.faults)), None)
+        entry = AddMember(
+            block=at,
+            volume=volume,
+            generation=stamp,
+            instead_of=volume if volume in record.faults else fault,
+            most=self._wanted(record) + len(record.members) - len(self._good(record)),
+            until_s=began_s + self.within_s,
+        )
         around("copy.entry", lambda: self.journal.apply(entry))
 
     def _is_changed(self, record: BlockRecord) -> bool:
@@ -222,10 +222,6 @@ class Copies:
             half = size // 2
             return self._read(record, offset, half) + self._read(record, offset + half, size - half)
         raise StoreUnavailableError(f"no good member of block {record.block} serves byte {offset}: {said}")
-
-    def _by_space(self, length: int) -> list[VolumeId]:
-        fitting = [volume for volume, free in self._free.items() if free >= length]
-        return sorted(fitting, key=lambda volume: (-self._free[volume], volume))
 
     def _space(self, volume: VolumeId) -> int | None:
         try:

@@ -208,15 +208,15 @@ class ReplicaCheck:
         if self.path:
             yield from self._of_path(self.path)
             return
-        for volume in self.only or usable_volumes(self.journal, self.volumes):
+        known = read_registered(self.journal)
+        lost = [volume for volume, row in known.items() if row.state is VolumeState.LOST]
+        for volume in self.only or sorted({*known, *self.volumes} - set(lost)):
             try:
                 yield from self._whole(volume)
             except (NotAppliedError, OutcomeUnknownError) as error:
                 yield [unreachable(volume, error)]
-        if not self.only:
-            for volume, row in read_registered(self.journal).items():
-                if row.state is VolumeState.LOST:
-                    yield from ([Difference(one)] for one in only_replicas(self.journal, volume))
+        for volume in () if self.only else lost:
+            yield from ([Difference(one)] for one in only_replicas(self.journal, volume))
 
     def _is_read(self, record: BlockRecord, volume: VolumeId) -> bool:
         if self.verify is None:
@@ -391,10 +391,3 @@ def store_report(
         rows.write({(DamagedReplica, (volume, block)): None for block in mended})
         rows.write({(ReportedVolume, (virtual,)): None for virtual in ended})
         rows.write({(type(one), one.key): one for one in (row, *found)})
-
-
-def usable_volumes(journal: Journal, volumes: Mapping[VolumeId, Volume]) -> list[VolumeId]:
-    """Return the volumes that the journal or this process knows, without lost ones, by id."""
-    rows = read_registered(journal)
-    lost = {volume for volume, row in rows.items() if row.state is VolumeState.LOST}
-    return sorted({*rows, *volumes} - lost)
