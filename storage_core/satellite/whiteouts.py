@@ -72,7 +72,7 @@ class WhiteOut(Op, frozen=True, tag="white-out"):
     def fold(self, state: State, moment: Moment) -> int | None:  # noqa: ARG002 - of the base
         """Insert the whiteout; detach the satellite's file, whose inode is returned, or directory."""
         try:
-            found = resolve(state, parse_path(self.path))
+            found = resolve(state.get, parse_path(self.path))
         except PathNotFoundError:
             found = None  # its directory is on the old side only
         if self.is_replaced:
@@ -136,7 +136,7 @@ class HoldOldFile(Op, frozen=True, tag="hold-old-file"):
     def fold(self, state: State, moment: Moment) -> None:
         """Take the lease if the file is still closed, as it was copied."""
         names = parse_path(self.path)
-        found, file = existing(resolve(state, names), names), state.get(File, self.inode)
+        found, file = existing(resolve(state.get, names), names), state.get(File, self.inode)
         lease = state.get(Lease, file_resource(self.inode))
         if lease is not None and lease.standing is not Standing.FREE and lease.holder != self.mover:
             raise LeaseHeldError(f"{self.path} is open for {lease.holder}; it was not moved")
@@ -193,7 +193,7 @@ class Adopt(FencedOp, frozen=True, tag="adopt"):
         if moment.at_s > self.until_s:
             raise ConflictError(f"{self.path}: the old file is not held any more; it is not moved now")
         names = parse_path(self.path)
-        found, parent = resolve(state, names), directory(state, names[:-1])
+        found, parent = resolve(state.get, names), directory(state.get, names[:-1])
         if not self.copy:
             if found is None:
                 made = Inode(
@@ -207,7 +207,7 @@ class Adopt(FencedOp, frozen=True, tag="adopt"):
             return
         refuse_existing(found, names)
         names_of_copy = parse_path(self.copy)
-        copied = existing(resolve(state, names_of_copy), names_of_copy)
+        copied = existing(resolve(state.get, names_of_copy), names_of_copy)
         file = state.get(File, copied.inode)
         assert file is not None  # noqa: S101 - a row beside each file
         state.delete(copied)

@@ -22,14 +22,13 @@ from lockgate.storage_core.files.namespace.rows import (
     Block,
     File,
     FileState,
-    Inode,
     InodeKind,
     Member,
     RegisteredVolume,
     id_of,
 )
-from lockgate.storage_core.files.namespace.tree import existing, refuse_existing
-from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve
+from lockgate.storage_core.files.namespace.tree import existing, made
+from lockgate.storage_core.files.namespace.tree_paths import parse_path, resolve
 from lockgate.storage_core.files.volumes.protocol import VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.ids import file_resource, inode_of
@@ -306,22 +305,12 @@ class OpenFile(NamingOp, frozen=True, tag="open-file"):
     def fold(self, state: State, moment: Moment) -> Opened:
         names = parse_path(self.path)
         self.refuse_other_mounts(state)  # first: the directory may be in the satellite only
-        found = resolve(state, names)
         if self.mode == "create":
-            refuse_existing(found, names)
-            found = Inode(
-                parent=directory(state, names[:-1]),
-                name=names[-1],
-                inode=id_of(moment.stamp),
-                kind=InodeKind.FILE,
-                made_s=moment.at_s,
-            )
-            state.put(found)
-            file = File(
-                inode=found.inode, state=FileState.OPEN, blocks=0, length_bytes=0, changed_s=moment.at_s
-            )
+            found = made(state, moment, names, InodeKind.FILE)
+            now_s = moment.at_s
+            file = File(inode=found.inode, state=FileState.OPEN, blocks=0, length_bytes=0, changed_s=now_s)
         else:
-            found = existing(found, names)
+            found = existing(resolve(state.get, names), names)
             if found.kind is not InodeKind.FILE:
                 raise PathIsDirectoryError(
                     f"{self.path} is a directory, not a file; nothing was changed", self.path

@@ -114,7 +114,7 @@ class AddMount(_MountOp, frozen=True, tag="add-mount"):
             raise InvalidInputError("/ cannot be mounted: it has the directories of all; name one of them")
         table = _table(state)
         refuse_overlap(self.prefix, table.all)
-        directory(state, names)
+        directory(state.get, names)
         mount = Mount(
             prefix=self.prefix,
             satellite=self.satellite,
@@ -132,7 +132,7 @@ class CutMount(_MountOp, frozen=True, tag="cut-mount"):
         table = _table(state)
         if self.prefix not in {one.prefix for one in table.all}:
             raise ObjectNotFoundError(f"{self.prefix} is no mount; see `lockgate satellite status`")
-        if state.has(Inode, parent=directory(state, parse_path(self.prefix))):
+        if state.has(Inode, parent=directory(state.get, parse_path(self.prefix))):
             raise DirectoryNotEmptyError(
                 f"the old side of {self.prefix} is not empty; nothing was changed; wait for the "
                 "retention, or run `lockgate satellite move`",

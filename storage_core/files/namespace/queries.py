@@ -24,7 +24,7 @@ from lockgate.storage_core.files.namespace.rows import (
     WrittenLength,
 )
 from lockgate.storage_core.files.namespace.tree import existing
-from lockgate.storage_core.files.namespace.tree_paths import directory, parse_path, resolve, shown
+from lockgate.storage_core.files.namespace.tree_paths import Get, directory, parse_path, resolve, shown
 from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.journal.read.row_paths import Tree
 from lockgate.storage_core.journal.read.snapshot_read import Reading
@@ -69,7 +69,7 @@ def status(reading: Reading, path: str) -> FileStatus:
     if not names:
         return FileStatus(name="", inode=ROOT, is_directory=True, changed_s=0, made_s=0)
     found = reading.on_path(TREE, names)
-    row = existing(resolve(_Found(found), names), names)
+    row = existing(resolve(_get(found), names), names)
     return status_of(row, found[-1][1])
 
 
@@ -81,7 +81,7 @@ def file_at(reading: Reading, path: str) -> int:
         PathIsDirectoryError: It is a directory.
     """
     names = parse_path(path)
-    found = existing(resolve(_on_path(reading, names), names), names) if names else None
+    found = existing(resolve(_get(reading.on_path(TREE, names)), names), names) if names else None
     if found is None or found.kind is not InodeKind.FILE:
         raise PathIsDirectoryError(
             f"{path} is a directory, not a file; nothing was changed; name a file in it", path
@@ -94,7 +94,7 @@ def listing(reading: Reading, path: str, after: str | None = None) -> list[FileS
     names = parse_path(path)
     page = reading.below(TREE, names, after=after or "", limit=PAGE)
     if not page:
-        directory(_on_path(reading, names), names)
+        directory(_get(reading.on_path(TREE, names)), names)
     return [status_of(row, file) for row, file in page]
 
 
@@ -200,22 +200,13 @@ def status_of(row: Inode, file: File | None, journal: str = "") -> FileStatus:
     return replace(found, is_open=is_open, length_bytes=length, blocks=file.blocks, changed_s=file.changed_s)
 
 
-class _Found:
-    """The names on a path, as a source of names."""
-
-    def __init__(self, rows: Sequence[tuple[Inode, File | None]]) -> None:
-        self._rows = {row.key: row for row, _ in rows}
-
-    def get(self, kind: type[Inode], *key: object) -> Inode | None:  # noqa: ARG002 - of the protocol
-        return self._rows.get(key)
+def _get(found: Iterable[tuple[Inode, File | None]]) -> Get:
+    rows = {row.key: row for row, _ in found}
+    return lambda _, *key: rows.get(key)
 
 
 def _rows_of(reading: Reading, file: int) -> list[Block]:
     return sorted(reading.where(Block, {"file": file}), key=lambda row: row.ordinal)
-
-
-def _on_path(reading: Reading, names: Sequence[str]) -> _Found:
-    return _Found(reading.on_path(TREE, names))
 
 
 class Walked(NamedTuple):

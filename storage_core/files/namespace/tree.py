@@ -32,16 +32,16 @@ class MakeDirectory(NamingOp, frozen=True, tag="make-directory"):
     def fold(self, state: State, moment: Moment) -> None:
         names = parse_path(self.path)
         self.refuse_other_mounts(state)
-        refuse_existing(resolve(state, names), names)
-        state.put(
-            Inode(
-                parent=directory(state, names[:-1]),
-                name=names[-1],
-                inode=id_of(moment.stamp),
-                kind=InodeKind.DIRECTORY,
-                made_s=moment.at_s,
-            )
-        )
+        made(state, moment, names, InodeKind.DIRECTORY)
+
+
+def made(state: State, moment: Moment, names: tuple[str, ...], kind: InodeKind) -> Inode:
+    """Insert a name that nothing has, in a directory that exists."""
+    refuse_existing(resolve(state.get, names), names)
+    inode, parent = id_of(moment.stamp), directory(state.get, names[:-1])
+    row = Inode(parent=parent, name=names[-1], inode=inode, kind=kind, made_s=moment.at_s)
+    state.put(row)
+    return row
 
 
 class Rename(NamingOp, frozen=True, tag="rename"):
@@ -61,20 +61,20 @@ class Rename(NamingOp, frozen=True, tag="rename"):
         """Replace one row, and detach the one that it replaces; return the inode of that file."""
         names, target = parse_path(self.path), parse_path(self.target)
         self.refuse_other_mounts(state)
-        found = existing(resolve(state, names), names)
+        found = existing(resolve(state.get, names), names)
         if target[: len(names)] == names:
             raise PathConflictError(
                 f"{self.path} cannot be moved to {self.target}, which is itself or inside it; "
                 "nothing was changed",
                 self.path,
             )
-        old = resolve(state, target)
+        old = resolve(state.get, target)
         if old is not None and self.replaces and {old.kind, found.kind} == {InodeKind.FILE}:
             detach(state, old)
         else:
             refuse_existing(old, target)
         state.delete(found)
-        state.put(msgspec.structs.replace(found, parent=directory(state, target[:-1]), name=target[-1]))
+        state.put(msgspec.structs.replace(found, parent=directory(state.get, target[:-1]), name=target[-1]))
         return None if old is None else old.inode
 
 
@@ -101,7 +101,7 @@ class Delete(NamingOp, frozen=True, kw_only=True, tag="delete"):
         """Move one row to the detached ones; return its inode if it is that of a file."""
         self.refuse_other_mounts(state)
         names = parse_path(self.path)
-        found = existing(resolve(state, names), names)
+        found = existing(resolve(state.get, names), names)
         if self.inode not in {0, found.inode}:
             existing(None, names)
         if self.changed_s is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NoReturn, Protocol
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 from lockgate.storage_core.errors import InvalidInputError, PathNotDirectoryError, PathNotFoundError
 from lockgate.storage_core.files.namespace.rows import ROOT, Inode, InodeKind
@@ -12,11 +13,8 @@ DEPTH: Final = 64
 """Most names in a path: each costs a read while the journal's head is held."""
 
 
-class Names(Protocol):
-    """A source of names: the state of a fold, or a reading."""
-
-    def get(self, kind: type[Inode], *key: object) -> Inode | None:
-        """Return the row with this key."""
+Get = Callable[..., Inode | None]
+"""Returns the row of a kind and a key: of the state of a fold, or of a reading."""
 
 
 def parse_path(path: str) -> tuple[str, ...]:
@@ -43,7 +41,7 @@ def parse_path(path: str) -> tuple[str, ...]:
     return names
 
 
-def resolve(tree: Names, names: tuple[str, ...]) -> Inode | None:
+def resolve(get: Get, names: tuple[str, ...]) -> Inode | None:
     """Return what a path names, None if its last name does not exist.
 
     Raises:
@@ -53,14 +51,14 @@ def resolve(tree: Names, names: tuple[str, ...]) -> Inode | None:
     """
     if not names:
         raise InvalidInputError("/ is the root: it can be listed only; nothing was changed")
-    return tree.get(Inode, directory(tree, names[:-1]), names[-1])
+    return get(Inode, directory(get, names[:-1]), names[-1])
 
 
-def directory(tree: Names, names: tuple[str, ...]) -> int:
+def directory(get: Get, names: tuple[str, ...]) -> int:
     """Return the id of a directory; raises as `resolve` does."""
     inode = ROOT
     for depth, name in enumerate(names, start=1):
-        found = tree.get(Inode, inode, name)
+        found = get(Inode, inode, name)
         if found is None:
             raise PathNotFoundError(
                 f"the directory {shown(names[:depth])} does not exist; nothing was changed; check the path, "
