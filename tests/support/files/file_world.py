@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
@@ -12,7 +12,7 @@ import pytest
 from lockgate.storage_core.errors import JournalUnavailableError, OutcomeUnknownError
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord, Fault, Opened
-from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.queries import blocks_of, file_at
@@ -27,7 +27,7 @@ from lockgate.storage_core.journal.entries.op import Op
 from lockgate.storage_core.journal.entries.state import Row
 from lockgate.storage_core.journal.write.mutation import WriteOutcome
 from lockgate.storage_core.settings import load_settings
-from tests.support.commit.destination import ManualClock
+from tests.support.commit.destination import ManualClock, dying
 from tests.support.files.faulty_volumes import FaultyDirectory
 from tests.support.journal.checkpoints import JournalWorld
 
@@ -151,12 +151,22 @@ class FileWorld:
         with files.create(path) as writer:
             writer.write(data)
 
+    def begin(
+        self, data: bytes, files: Files | None = None, path: str = "/a.log", *, block_bytes: int = 100
+    ) -> FileWriter:
+        """Return the writer of a new file with flushed bytes, by default of a process of its own."""
+        writer = (files or self.process(block_bytes=block_bytes)).create(path)
+        writer.write(data)
+        writer.flush()
+        return writer
+
+    def read(self, path: str = "/a.log") -> bytes:
+        return self.process().open(path).read()
+
     def leave_open(self, path: str, data: bytes, *, block_bytes: int = 100) -> None:
         """Flush bytes to a new file in a process that then ends without closing it."""
         files = self.process(block_bytes=block_bytes)
-        writer = files.create(path)
-        writer.write(data)
-        writer.flush()
+        self.begin(data, files, path)
         files.close()
 
     def lapse(self) -> list[float]:
@@ -218,3 +228,21 @@ class FileWorld:
                 assert found is not None
                 assert (found.state, found.stamp) == (ReplicaState.SEALED, record.stamp)
                 assert found.length_bytes == record.length_bytes
+
+
+@contextmanager
+def at(point: str, call: Callable[[], object]) -> Iterator[None]:
+    """Make a call, once, when a process passes a point."""
+    passed: list[str] = []
+
+    def observe(name: str) -> None:
+        if name == point and not passed:
+            passed.append(name)
+            call()
+
+    FAILPOINTS.observer = dying(observe)
+    try:
+        yield
+    finally:
+        FAILPOINTS.observer = None
+    assert passed

@@ -89,7 +89,7 @@ def test_a_recovery_on_a_full_disk_waits_for_room_and_the_file_is_read_meanwhile
     for _ in range(2):
         (why,) = world.recover()
         assert "full" in why
-        assert world.process().open("/a.log").read() == b"".join(PIECES)
+        assert world.read() == b"".join(PIECES)
     world.opened[world.names[0]].fail("")
     assert world.recover() == []
     world.check_sealed("/a.log", b"".join(PIECES))

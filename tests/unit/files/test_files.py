@@ -12,13 +12,12 @@ from lockgate.storage_core.errors import (
     InvalidInputError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files import files as files_module
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.writing import writer as writer_module
 from lockgate.storage_core.files.writing.writer import Writer
-from tests.support.files.file_world import TEXT, FileWorld
+from tests.support.files.file_world import TEXT, FileWorld, at
 
 
 def test_a_file_without_reachable_volumes_is_an_error(world: FileWorld) -> None:
@@ -84,17 +83,15 @@ def test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_noth
 ) -> None:
     writer = world.process().create("/a.log")
 
-    def take_over(point: str) -> None:
-        if point == "pipeline.create.before":
-            FAILPOINTS.observer = None
-            if is_deleted:
-                world.files.delete("/a.log")
-            else:
-                with Writer(world.take("/a.log", "new"), world.volumes) as new:
-                    new.write(b"new")
+    def take_over() -> None:
+        if is_deleted:
+            world.files.delete("/a.log")
+        else:
+            with Writer(world.take("/a.log", "new"), world.volumes) as new:
+                new.write(b"new")
 
-    FAILPOINTS.observer = take_over
-    writer.write(b"old")
+    with at("pipeline.create.before", take_over):
+        writer.write(b"old")
     for _ in range(2):
         with pytest.raises(FencedError):
             writer.flush()

@@ -34,9 +34,7 @@ def test_the_stamp_is_kept_in_the_header_of_the_replica(tmp_path: Path) -> None:
 def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
     """HDFS: a block report skips blocks that are being modified."""
     files = world.process(block_bytes=100)
-    writer = files.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one", files)
     before = world.journal.status().stamp
     block = BlockId(next(row.block for row in world.rows(Block)))
     volume = next(iter(world.volumes.values()))
@@ -48,7 +46,7 @@ def test_a_block_report_skips_blocks_that_are_written(world: FileWorld) -> None:
     assert not [row for row in world.rows(Member) if row.fault]
     writer.write(b"two")
     writer.close()  # its writer drops the member
-    assert world.process().open("/a.log").read() == b"onetwo"
+    assert world.read() == b"onetwo"
 
 
 def test_bytes_and_checksums_are_read_together_while_a_block_is_written(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
 from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.settings import load_settings
-from tests.support.files.file_world import TEXT, FileWorld
+from tests.support.files.file_world import TEXT, FileWorld, at
 
 
 def test_an_open_file_that_is_renamed_keeps_its_writer_and_gets_its_next_blocks(world: FileWorld) -> None:
@@ -41,9 +40,7 @@ def test_an_open_file_that_is_renamed_keeps_its_writer_and_gets_its_next_blocks(
 def test_the_writer_of_a_deleted_file_is_fenced_and_nothing_of_it_remains(world: FileWorld) -> None:
     """HDFS: the writer may get an error when it writes more. Here it does, after the delete has returned."""
     files = world.process()
-    writer = files.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one", files)
     world.process().delete("/a.log")
 
     writer.write(b"two")
@@ -62,9 +59,7 @@ def test_a_rename_over_a_file_replaces_it_in_one_entry_and_fences_its_writer(wor
     """HDFS: a rename may overwrite its target, whose blocks are removed as those of a deleted file."""
     files = world.process()
     world.write(files, "/new", b"new")
-    writer = world.process().create("/a.log")
-    writer.write(b"old")
-    writer.flush()
+    writer = world.begin(b"old", block_bytes=8)
     before = len(world.entries())
     files.rename("/new", "/a.log", replace=True)
     assert world.entries()[before:] == ["rename"]
@@ -81,9 +76,7 @@ def test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_r
 ) -> None:
     """HDFS: the writer may get an error. Here at its next renewal, if the delete has reached no member."""
     files = world.process(block_bytes=100)
-    writer = files.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one", files)
     Files(world.journal, {}, load_settings()).delete("/a.log")
     writer.write(b"two")
     writer.flush()  # its members know nothing of it yet
@@ -120,16 +113,9 @@ def test_a_reader_of_a_file_that_is_removed_in_part_gets_an_error_and_no_other_b
     reader = files.open("/a.log")
     files.delete("/a.log")
 
-    away = dict(world.volumes)
-
-    def go_away(point: str) -> None:
-        if point == "removal.replicas.after":
-            world.volumes.clear()
-
-    FAILPOINTS.observer = go_away
-    assert files.remove_deleted().kept_blocks == 2
-    FAILPOINTS.observer = None
-    world.volumes.update(away)
+    with at("removal.replicas.after", world.volumes.clear):
+        assert files.remove_deleted().kept_blocks == 2
+    world.volumes.update(world.opened)
     with pytest.raises(ObjectNotFoundError, match="was deleted"):
         reader.read()
     assert reader.tell() == 0
@@ -137,9 +123,7 @@ def test_a_reader_of_a_file_that_is_removed_in_part_gets_an_error_and_no_other_b
 
 def test_the_writer_of_a_deleted_file_gets_no_further_block(world: FileWorld) -> None:
     """HDFS: a writer may get an error when it asks for a block. Here no member was reached by the delete."""
-    writer = world.process().create("/a.log")
-    writer.write(TEXT[:5])
-    writer.flush()
+    writer = world.begin(TEXT[:5], block_bytes=8)
     Files(world.journal, {}, load_settings()).delete("/a.log")
     with pytest.raises(FencedError):
         writer.write(TEXT[5:])

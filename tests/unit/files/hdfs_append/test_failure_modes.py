@@ -37,7 +37,7 @@ def test_the_client_dies_while_writing_to_a_block(world: FileWorld, point: str, 
     files.close()
 
     assert world.recover() == []
-    found = world.process().open("/a.log").read()
+    found = world.read()
     assert found[: len(flushed)] == flushed
     assert written[: len(found)] == found
     world.check_sealed("/a.log", found)
@@ -49,13 +49,11 @@ def test_a_datanode_in_the_pipeline_dies_while_data_is_streamed(
 ) -> None:
     """HDFS: any datanode of the pipeline may die. Here also all but one: each has all flushed bytes."""
     gone = [world.names[number] for number in dead]
-    writer = world.process(block_bytes=100).create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one")
     with world.without(*gone):
         writer.write(b"two")
         writer.flush()
-        assert world.process().open("/a.log").read() == b"onetwo"
+        assert world.read() == b"onetwo"
         writer.write(b"three")
         writer.close()
 
@@ -96,7 +94,7 @@ def test_the_namenode_needs_several_attempts_to_restart(world: FileWorld) -> Non
             except JournalUnavailableError:
                 refused += 1
         write_on(writer, data[: length + 1])
-        assert world.process().open("/a.log").read() == data[: length + 1]
+        assert world.read() == data[: length + 1]
     assert refused >= 3
     writer.close()
     world.check_sealed("/a.log", data[:56])
@@ -143,7 +141,7 @@ def test_all_failures_together(world: FileWorld) -> None:
         world.restart_journal()
         world.restart_volumes()
     assert world.recover() == []
-    found = world.process().open("/a.log").read()
+    found = world.read()
     assert found[:7] == data[:7]
     assert found == data[: len(found)]
     world.check_sealed("/a.log", found)

@@ -7,9 +7,7 @@ from tests.support.files.file_world import TEXT, FileWorld
 
 def test_a_flush_after_a_new_block_has_its_metadata_in_the_journal(world: FileWorld) -> None:
     """HDFS: the first flush after an allocation syncs the log. Here it commits the length of the block."""
-    writer = world.process().create("/a.log")
-    writer.write(b"x")
-    writer.flush()
+    writer = world.begin(b"x", block_bytes=8)
     before = len(world.entries())
     writer.write(TEXT[1:9])
     allocated = world.entries()[before:]
@@ -30,7 +28,7 @@ def test_an_allocated_block_is_not_lost_with_the_journals_process(world: FileWor
     world.restart_journal()
     assert world.records("/a.log") == (record,)
     assert world.recover() == []
-    assert world.process().open("/a.log").read() == b""  # it was not flushed
+    assert world.read() == b""  # it was not flushed
 
 
 def test_a_chunk_that_is_filled_in_part_is_flushed_and_continued(world: FileWorld) -> None:
@@ -43,7 +41,7 @@ def test_a_chunk_that_is_filled_in_part_is_flushed_and_continued(world: FileWorl
         assert files.open("/a.log").read() == TEXT[: number + 1]
     files.close()
     world.restart_volumes()
-    assert world.process().open("/a.log").read() == TEXT
+    assert world.read() == TEXT
     assert world.recover() == []
     assert list(world.process().upkeep.check().findings()) == []
 
@@ -56,6 +54,6 @@ def test_a_crash_in_the_middle_of_a_partial_chunk_leaves_what_was_flushed_before
         volume.append(record.block, record.stamp, 3, b"def")
     for size, volume in enumerate(world.opened.values(), start=1):
         volume.cut(record.block, size)
-    assert world.process().open("/a.log").read() == b"abc"
+    assert world.read() == b"abc"
     assert world.recover() == []
-    assert world.process().open("/a.log").read() == b"abc"
+    assert world.read() == b"abc"

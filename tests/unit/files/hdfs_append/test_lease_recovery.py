@@ -20,9 +20,7 @@ from tests.support.soak import rounds
 def test_a_file_whose_writer_ended_is_recovered_with_all_flushed_bytes(world: FileWorld) -> None:
     """HDFS: when the lease has expired, the file is closed, and its lease record deleted."""
     ended = world.process()
-    writer = ended.create("/a.log")
-    writer.write(TEXT)
-    writer.flush()
+    writer = world.begin(TEXT, ended)
     ended.close()
     files = world.process()
     with pytest.raises(LeaseHeldError, match="lapses in"):
@@ -131,9 +129,7 @@ def test_a_replica_that_lost_bytes_does_not_shrink_the_file(world: FileWorld) ->
 def test_the_connections_of_the_old_client_are_closed(world: FileWorld) -> None:
     """HDFS: datanodes close its connections. Here they refuse its stamp, if it was stopped, too."""
     stopped = world.process(block_bytes=100)
-    writer = stopped.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one", stopped)
     (before,) = world.records("/a.log")
     writer.write(b"two")
     assert world.recover() == []  # it has not renewed for the limit

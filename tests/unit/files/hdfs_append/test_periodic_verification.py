@@ -58,7 +58,7 @@ def test_blocks_that_are_written_meanwhile_are_not_taken_for_damaged(world: File
         assert (repaired.marked, repaired.problems) == (0, [])
         rounds += 1
     writer.join(60)
-    assert world.process().open("/a.log").read() == TEXT + b"more!" * 10
+    assert world.read() == TEXT + b"more!" * 10
 
 
 def test_damage_on_the_disk_of_one_volume_is_found_whatever_reader_has_it_open(world: FileWorld) -> None:

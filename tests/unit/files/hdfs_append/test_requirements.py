@@ -43,16 +43,14 @@ def test_a_writer_and_many_readers_use_a_file_at_once(world: FileWorld) -> None:
 
 def test_data_is_not_seen_before_it_is_persisted(world: FileWorld) -> None:
     """HDFS: data may be seen before it is persisted. Here only durable bytes are served."""
-    writer = world.process().create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one", block_bytes=8)
     (record,) = world.records("/a.log")
     for volume in world.volumes.values():
         volume.append(record.block, record.stamp, 3, b"two")  # received, and not durable
-    assert world.process().open("/a.log").read() == b"one"
+    assert world.read() == b"one"
     writer.write(b"two")
     writer.close()
-    assert world.process().open("/a.log").read() == b"onetwo"
+    assert world.read() == b"onetwo"
 
 
 def test_a_flush_guarantees_that_data_and_metadata_are_persisted(world: FileWorld) -> None:
@@ -60,9 +58,9 @@ def test_a_flush_guarantees_that_data_and_metadata_are_persisted(world: FileWorl
     world.leave_open("/a.log", TEXT, block_bytes=8)
     world.restart_journal()
     world.restart_volumes()
-    assert world.process().open("/a.log").read() == TEXT
+    assert world.read() == TEXT
     assert world.recover() == []
-    assert world.process().open("/a.log").read() == TEXT
+    assert world.read() == TEXT
 
 
 class CountedVolume:
@@ -80,9 +78,7 @@ def test_a_writer_flushes_a_few_bytes_often_without_undue_load(world: FileWorld)
     """HDFS: flushes of a few bytes may be frequent. Here each is three calls a member, and no entry."""
     calls: Counter[str] = Counter()
     world.volumes.update({name: CountedVolume(one, calls) for name, one in world.volumes.items()})  # type: ignore[misc]
-    writer = world.process(block_bytes=1000).create("/a.log")
-    writer.write(b"x")
-    writer.flush()
+    writer = world.begin(b"x", block_bytes=1000)
     calls.clear()
     before = world.journal.status().stamp
     for _ in range(50):
@@ -101,19 +97,17 @@ def test_a_reader_that_opens_after_a_flush_reads_all_that_was_flushed(world: Fil
         writer.write(TEXT[length - 1 : length])
         writer.flush()
         with world.without(world.names[length % 3], world.names[(length + 1) % 3]):
-            assert world.process().open("/a.log").read() == TEXT[:length]
+            assert world.read() == TEXT[:length]
     writer.close()
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_flushed_data_that_cannot_be_had_is_an_error(world: FileWorld, is_closed: bool) -> None:
     """HDFS: data is never lost silently: a new reader gets an error while no replica can be reached."""
-    writer = world.process(block_bytes=100).create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one")
     if is_closed:
         writer.close()
     with world.without(*world.names), pytest.raises(StoreUnavailableError):
-        world.process().open("/a.log").read()
-    assert world.process().open("/a.log").read() == b"one"
+        world.read()
+    assert world.read() == b"one"
     writer.close()

@@ -67,7 +67,7 @@ def test_a_replay_that_ends_prematurely_can_be_repeated(world: FileWorld) -> Non
     assert doubled > 2
     assert image(world, world.journals.spare_url) == image(world)
     continue_restored(world)
-    assert world.process().open("/a.log").read() == b"onetwotwo"
+    assert world.read() == b"onetwotwo"
     assert world.process().open("/b.log").read() == TEXT
 
 
@@ -99,9 +99,7 @@ def test_a_client_continues_after_the_journal_was_away_longer_than_its_lease(
 ) -> None:
     """HDFS: clients go on. Here a recovery waits for the hard limit after its own first look."""
     files = world.process()
-    writer = files.create("/a.log")
-    writer.write(TEXT[:5])
-    writer.flush()
+    writer = world.begin(TEXT[:5], files)
     with world.without_journal():
         world.clock.sleep(10_000)
         writer.write(TEXT[5:7])
@@ -117,7 +115,7 @@ def test_a_client_continues_after_the_journal_was_away_longer_than_its_lease(
     monkeypatch.undo()
     writer.write(TEXT[7:])
     writer.close()
-    assert world.process().open("/a.log").read() == TEXT
+    assert world.read() == TEXT
 
 
 def test_safe_mode_lasts_until_blocks_have_reported(world: FileWorld) -> None:
@@ -138,9 +136,7 @@ def test_safe_mode_lasts_until_blocks_have_reported(world: FileWorld) -> None:
 
 def test_a_checkpoint_is_taken_beside_a_writer(world: FileWorld) -> None:
     """HDFS: the secondary namenode merges image and log periodically; open files stay open."""
-    writer = world.process().create("/a.log")
-    writer.write(TEXT[:10])
-    writer.flush()
+    writer = world.begin(TEXT[:10], block_bytes=8)
     world.journals.checkpoint()
     writer.write(TEXT[10:])
     writer.flush()
@@ -148,4 +144,4 @@ def test_a_checkpoint_is_taken_beside_a_writer(world: FileWorld) -> None:
     world.journals.restore(with_entries=True)
     assert image(world, world.journals.spare_url) == image(world)
     writer.close()
-    assert world.process().open("/a.log").read() == TEXT
+    assert world.read() == TEXT

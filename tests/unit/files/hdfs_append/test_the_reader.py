@@ -72,16 +72,14 @@ def test_case_1_no_writer(world: FileWorld) -> None:
     world.write(world.process(), "/a.log")
     for name in world.names:
         with world.without(*(one for one in world.names if one != name)):
-            assert world.process().open("/a.log").read() == TEXT
+            assert world.read() == TEXT
 
 
 def test_case_2_a_new_reader_of_a_file_that_is_written_sees_the_same_bytes_on_each_member(
     world: FileWorld,
 ) -> None:
     """HDFS: it reads the primary datanode only. Here any member, up to the shortest one's durable length."""
-    writer = world.process(block_bytes=100).create("/a.log")
-    writer.write(b"abcdef")
-    writer.flush()
+    world.begin(b"abcdef")
     (record,) = world.records("/a.log")
     for name, more in zip(world.names, (b"", b"g", b"gh"), strict=True):
         if more:  # as when the writer dies in the middle of a flush
@@ -164,7 +162,7 @@ def test_case_5_a_reader_that_arrives_after_a_truncate_sees_the_new_size(
     def arrive(point: str) -> None:
         FAILPOINTS.observer = None
         try:
-            found.append(world.process().open("/a.log").read())
+            found.append(world.read())
         except StoreUnavailableError:
             found.append(None)
         finally:
@@ -174,7 +172,7 @@ def test_case_5_a_reader_that_arrives_after_a_truncate_sees_the_new_size(
     files.truncate("/a.log", length)
     FAILPOINTS.observer = None
 
-    assert world.process().open("/a.log").read() == TEXT[:length]
+    assert world.read() == TEXT[:length]
     seen = list(_changes(found))
     assert seen[:2] == [TEXT, TEXT[:length]]
     assert seen[2:] in ([], [None, TEXT[:length]])

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from lockgate.storage_core.errors import ObjectNotFoundError, StaleReplicaError, StoreUnavailableError
-from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.files import FileWriter
 from lockgate.storage_core.files.namespace.rows import Block, Member
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import ReplicaState
-from tests.support.commit.destination import Crash, dying
-from tests.support.files.file_world import TEXT, FileWorld
-
-
-@contextmanager
-def at(point: str, call: Callable[[], None]) -> Iterator[None]:
-    """Make a call when a writer passes a point, once."""
-    passed: list[str] = []
-
-    def observe(name: str) -> None:
-        if name == point and not passed:
-            passed.append(name)
-            call()
-
-    FAILPOINTS.observer = dying(observe)
-    try:
-        yield
-    finally:
-        FAILPOINTS.observer = None
-    assert passed
+from tests.support.commit.destination import Crash
+from tests.support.files.file_world import TEXT, FileWorld, at
 
 
 def test_step_1_a_block_has_a_new_id_a_new_stamp_and_locations(world: FileWorld) -> None:
@@ -100,7 +78,7 @@ def test_step_2_a_client_that_dies_before_the_replicas_exist_leaves_an_empty_fil
         writer.write(b"x")
     files.close()
     assert world.recover() == []
-    assert world.process().open("/a.log").read() == b""
+    assert world.read() == b""
     assert world.records("/a.log") == ()
 
 
@@ -114,7 +92,7 @@ def test_step_2_an_error_at_a_creation_is_handled_as_in_step_3a(world: FileWorld
     writer.close()
     (record,) = world.records("/a.log")
     assert set(record.members) == set(world.names[:2])
-    assert world.process().open("/a.log").read() == b"abc"
+    assert world.read() == b"abc"
 
 
 class Repair:
@@ -140,9 +118,7 @@ def repair(world: FileWorld, request: pytest.FixtureRequest) -> Repair:
 
 def test_step_3_data_goes_to_all_members(world: FileWorld) -> None:
     """HDFS: each datanode forwards data and reports to the next one. Here the writer sends to all at once."""
-    writer = world.process(block_bytes=100).create("/a.log")
-    writer.write(TEXT)
-    writer.flush()
+    writer = world.begin(TEXT)
     (record,) = world.records("/a.log")
     for volume in world.volumes.values():
         assert volume.read(record.block, record.stamp, 0, 100) == TEXT
@@ -177,7 +153,7 @@ def test_step_3f_the_journal_has_the_repair_when_the_flush_returns(world: FileWo
     world.restart_journal()
     (record,) = world.records("/a.log")
     assert (record, record.pending) == (repair.after, None)
-    assert world.process().open("/a.log").read() == b"onetwo"
+    assert world.read() == b"onetwo"
 
 
 def test_step_3g_the_client_continues(world: FileWorld, repair: Repair) -> None:
@@ -187,7 +163,7 @@ def test_step_3g_the_client_continues(world: FileWorld, repair: Repair) -> None:
         repair.writer.close()
     (record,) = world.records("/a.log")
     assert record.members == repair.after.members[1:]
-    assert world.process().open("/a.log").read() == b"onetwothree"
+    assert world.read() == b"onetwothree"
 
 
 def test_step_4_a_full_block_is_confirmed(world: FileWorld) -> None:
@@ -228,28 +204,24 @@ def test_step_6_a_close_finds_all_replicas_of_each_block_at_one_stamp(world: Fil
 def test_step_6_a_member_that_fails_at_the_close_is_dropped_first(world: FileWorld) -> None:
     """HDFS: all replicas have one stamp at the close. Here one that cannot get it is no replica any more."""
     bad = world.names[1]
-    writer = world.process(block_bytes=100).create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one")
     away = {}
     with at("pipeline.finish.before", lambda: away.update({bad: world.volumes.pop(bad)})):
         writer.close()
     world.volumes.update(away)
     (record,) = world.records("/a.log")
     assert set(record.members) == {world.names[0], world.names[2]}
-    assert world.process().open("/a.log").read() == b"one"
+    assert world.read() == b"one"
 
 
 def test_step_6_a_close_without_a_member_leaves_the_file_open(world: FileWorld) -> None:
     """HDFS: a file is closed when its replicas were verified. Here a recovery does it later."""
     files = world.process(block_bytes=100)
-    writer = files.create("/a.log")
-    writer.write(b"one")
-    writer.flush()
+    writer = world.begin(b"one", files)
     with world.without(*world.names), pytest.raises(StoreUnavailableError):
         writer.close()
     assert files.status("/a.log").is_open
     assert world.recover() == []
-    assert world.process().open("/a.log").read() == b"one"
+    assert world.read() == b"one"
     with pytest.raises(ObjectNotFoundError):
         files.status("/b.log")

@@ -8,11 +8,9 @@ from functools import partial
 import pytest
 
 from lockgate.storage_core.errors import FencedError, InvalidInputError, StoreUnavailableError
-from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import crash_at
-from tests.support.files.file_world import TEXT, FileWorld
+from tests.support.files.file_world import TEXT, FileWorld, at
 from tests.support.soak import soak_only
 
 
@@ -72,15 +70,9 @@ def test_blocks_beyond_the_new_size_are_discarded_at_once(world: FileWorld) -> N
     files = world.process()
     world.write(files, "/a.log")
     before, seen = len(world.entries()), []
-
-    def look(point: str) -> None:
-        if point == "reseal.stamp.after":
-            seen.append([(record.length_bytes, record.target_bytes) for record in world.records("/a.log")])
-
-    FAILPOINTS.observer = look
-    files.truncate("/a.log", 5)
-    FAILPOINTS.observer = None
-    assert seen == [[(8, 5)]]
+    with at("reseal.stamp.after", lambda: seen.extend(world.records("/a.log"))):
+        files.truncate("/a.log", 5)
+    assert [(record.length_bytes, record.target_bytes) for record in seen] == [(8, 5)]
     assert world.entries()[before:] == ["open-file", "stamp-block", "commit-block", "close-file"]
     assert world.leases() == []
     assert files.remove_deleted().blocks == 2
@@ -92,17 +84,15 @@ def test_all_replicas_have_the_new_stamp_before_one_is_cut(world: FileWorld) -> 
     world.write(files, "/a.log")
     (before,) = world.records("/a.log")
 
-    def look(point: str) -> None:
-        if point == "reseal.trim.before" and not stamps:
-            (record,) = world.records("/a.log")
-            found = [volume.stat(record.block) for volume in world.volumes.values()]
-            assert [one.length_bytes for one in found if one is not None] == [20, 20, 20]
-            stamps.extend((record.pending, *(one.stamp for one in found if one is not None)))
+    def look() -> None:
+        (record,) = world.records("/a.log")
+        found = [volume.stat(record.block) for volume in world.volumes.values()]
+        assert [one.length_bytes for one in found] == [20, 20, 20]
+        stamps.extend((record.pending, *(one.stamp for one in found)))
 
     stamps: list[Stamp | None] = []
-    FAILPOINTS.observer = look
-    files.truncate("/a.log", 5)
-    FAILPOINTS.observer = None
+    with at("reseal.trim.before", look):
+        files.truncate("/a.log", 5)
     (after,) = world.records("/a.log")
     assert stamps == [after.stamp] * 4
     assert after.stamp > before.stamp
@@ -118,16 +108,9 @@ def test_an_error_of_a_member_is_handled_as_that_of_a_writer(world: FileWorld, s
     files = world.process(block_bytes=100)
     world.write(files, "/a.log")
     bad = max(world.names)  # the last one that is called
-    away: dict[VolumeId, Volume] = {}
-
-    def go_away(point: str) -> None:
-        if point == f"reseal.{step}.before" and not away:
-            away[bad] = world.volumes.pop(bad)
-
-    FAILPOINTS.observer = go_away
-    files.truncate("/a.log", 5)
-    FAILPOINTS.observer = None
-    world.volumes.update(away)
+    with at(f"reseal.{step}.before", lambda: world.volumes.pop(bad)):
+        files.truncate("/a.log", 5)
+    world.volumes[bad] = world.opened[bad]
     (record,) = world.records("/a.log")
     assert set(record.members) == {*world.names} - {bad}
     assert files.open("/a.log").read() == TEXT[:5]
@@ -142,7 +125,7 @@ def test_a_cut_without_a_member_is_done_later(world: FileWorld) -> None:
     world.write(files, "/a.log")
     with world.without(*world.names), pytest.raises(StoreUnavailableError):
         files.truncate("/a.log", 5)
-    assert world.process().open("/a.log").read() == TEXT[:5]
+    assert world.read() == TEXT[:5]
     assert world.recover() == []
     (record,) = world.records("/a.log")
     assert (record.length_bytes, record.target_bytes, len(record.members)) == (5, None, 3)

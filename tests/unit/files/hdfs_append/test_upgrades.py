@@ -29,20 +29,20 @@ def test_existing_blocks_have_the_stamp_0_and_are_read_and_appended(
         volume.put(record.block, Stamp(), b"one")
     world.journals.run_sql("UPDATE file_block SET epoch = 0, sequence = 0")
 
-    assert world.process().open("/a.log").read() == b"one"
+    assert world.read() == b"one"
     with world.process(block_bytes=100).append("/a.log") as writer:
         writer.write(b"two")
     (after,) = world.records("/a.log")
     assert after.stamp > Stamp(1, 0)
     assert {volume.stat(record.block).stamp for volume in world.opened.values()} == {after.stamp}
-    assert world.process().open("/a.log").read() == b"onetwo"
+    assert world.read() == b"onetwo"
 
 
 def test_a_replica_without_a_stamp_of_a_block_with_one_is_stale_and_not_deleted(world: FileWorld) -> None:
     """HDFS: prehistoric blocks are ignored. Here one without a stamp is also left to the operator."""
     world.write(world.process(block_bytes=100), "/a.log", b"one")
     world.volumes[world.names[0]].create(BlockId(2), Stamp())
-    assert world.process().open("/a.log").read() == b"one"
+    assert world.read() == b"one"
     done = world.process().upkeep.repair()
     assert (done.left_over, done.deleted) == (1, 0)
 

@@ -22,7 +22,7 @@ from lockgate.storage_core.journal.safe_mode import add_operators_reason
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import crash_at
-from tests.support.files.file_world import NAMES, SPARE, TEXT, FileWorld
+from tests.support.files.file_world import NAMES, SPARE, TEXT, FileWorld, at
 
 FIRST, SECOND = b"a" * 1000, b"b" * 1000
 
@@ -106,14 +106,12 @@ def test_a_block_that_is_written_or_opened_meanwhile_is_left_to_its_writer(fille
     assert filled.findings() == [(last, Problem.CORRUPT, "/b.log")]
     others = filled.process(*NAMES[1:])
 
-    def append(point: str) -> None:
-        if point == "repair.mark.before":
-            FAILPOINTS.observer = None
-            with others.append("/b.log") as writer:
-                writer.write(b"d")
+    def append() -> None:
+        with others.append("/b.log") as writer:
+            writer.write(b"d")
 
-    FAILPOINTS.observer = append
-    assert repair(filled).marked == 0
+    with at("repair.mark.before", append):
+        assert repair(filled).marked == 0
     assert filled.faults() == {}
     writer = others.append("/b.log")
     writer.write(b"e")
@@ -169,13 +167,8 @@ def test_a_copy_that_takes_too_long_is_no_member(filled: FileWorld) -> None:
     *_, last = filled.blocks()
     filled.opened[NAMES[0]].lose(last)
 
-    def wait(point: str) -> None:
-        if point == "copy.entry.before":
-            FAILPOINTS.observer = None
-            filled.clock.sleep(load_settings().lease_hard_s + 1)
-
-    FAILPOINTS.observer = wait
-    repair(filled)
+    with at("copy.entry.before", lambda: filled.clock.sleep(load_settings().lease_hard_s + 1)):
+        repair(filled)
     assert SPARE not in filled.members(last)
     while repair(filled).copied:
         pass

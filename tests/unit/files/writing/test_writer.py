@@ -14,29 +14,16 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.files import FileWriter
 from lockgate.storage_core.files.writing.writer import Writer
-from tests.support.files.file_world import NAMES, FileWorld
+from tests.support.files.file_world import NAMES, FileWorld, at
 
 PATH = "/a.log"
-
-
-def opened(world: FileWorld, data: bytes = b"", *, block_bytes: int = 1000) -> FileWriter:
-    """Return the writer of a new file with some flushed bytes."""
-    writer = world.process(block_bytes=block_bytes).create(PATH)
-    writer.write(data)
-    writer.flush()
-    return writer
-
-
-def read(world: FileWorld) -> bytes:
-    return world.process().open(PATH).read()
 
 
 @pytest.mark.parametrize("call", ["create", "append", "flush", "finish"])
 def test_a_lost_answer_of_a_member_is_asked_again(world: FileWorld, call: str) -> None:
     world.opened[NAMES[1]].loses.add(call)
-    with opened(world, b"one") as writer:
+    with world.begin(b"one") as writer:
         writer.write(b", two")
     assert not world.opened[NAMES[1]].loses
     assert world.records(PATH)[0].members == NAMES
@@ -44,7 +31,7 @@ def test_a_lost_answer_of_a_member_is_asked_again(world: FileWorld, call: str) -
 
 
 def test_a_file_stays_writable_when_all_its_volumes_are_restarted(world: FileWorld) -> None:
-    writer = opened(world, b"one")
+    writer = world.begin(b"one")
     writer.write(b", two")
     world.restart_volumes()
     writer.flush()
@@ -55,7 +42,7 @@ def test_a_file_stays_writable_when_all_its_volumes_are_restarted(world: FileWor
 
 @pytest.mark.parametrize("ends", ["write", "flush", "close"])
 def test_a_write_that_fails_between_two_blocks_is_kept_whole(world: FileWorld, ends: str) -> None:
-    writer = opened(world, b"0", block_bytes=4)
+    writer = world.begin(b"0", block_bytes=4)
     with world.without(*NAMES):
         for data in (b"123456789", b"ab"):
             with pytest.raises(StoreUnavailableError):
@@ -67,7 +54,7 @@ def test_a_write_that_fails_between_two_blocks_is_kept_whole(world: FileWorld, e
         writer.write(b"")
     elif ends == "flush":
         writer.flush()
-        assert read(world) == b"0123456789ab"
+        assert world.read() == b"0123456789ab"
     writer.close()
     world.check_sealed(PATH, b"0123456789ab")
 
@@ -75,14 +62,14 @@ def test_a_write_that_fails_between_two_blocks_is_kept_whole(world: FileWorld, e
 def test_a_block_that_no_member_could_create_is_replaced_by_the_next(world: FileWorld) -> None:
     for volume in world.opened.values():
         volume.refuses.add("create")
-    opened(world, b"one").close()
+    world.begin(b"one").close()
     blocks = [(row.length_bytes, row.members) for row in world.records(PATH)]
     assert blocks == [(0, ()), (3, NAMES)]
     world.check_sealed(PATH, b"one")
 
 
 def test_a_writer_does_not_go_on_if_all_members_lost_flushed_bytes(world: FileWorld) -> None:
-    writer = opened(world, b"one")
+    writer = world.begin(b"one")
     for volume in world.opened.values():
         volume.flip(world.blocks()[-1], b"one")
     writer.write(b", two")
@@ -97,17 +84,17 @@ def test_a_reader_sees_no_byte_of_a_block_that_a_takeover_may_have_found_without
 
     def look(point: str) -> None:
         if point == "pipeline.flush.after":  # before the commit of the first flush, which may be refused
-            seen.append(read(world))
+            seen.append(world.read())
 
     FAILPOINTS.observer = look
-    writer = opened(world, b"one")
+    writer = world.begin(b"one")
     writer.write(b"two")
     writer.flush()
     assert seen == [b"", b"onetwo"]
 
 
 def test_a_reader_follows_a_file_across_blocks_repairs_and_its_close(world: FileWorld) -> None:
-    writer = opened(world, block_bytes=8)
+    writer = world.begin(b"", block_bytes=8)
     reader = world.process().open(PATH)
     got = b""
     for number in range(20):
@@ -123,13 +110,13 @@ def test_a_reader_follows_a_file_across_blocks_repairs_and_its_close(world: File
 
 
 def test_csv_json_logging_and_arrow_write_to_a_file(world: FileWorld) -> None:
-    with io.TextIOWrapper(opened(world), encoding="utf-8", newline="") as text:  # type: ignore[type-var]
+    with io.TextIOWrapper(world.begin(b""), encoding="utf-8", newline="") as text:  # type: ignore[type-var]
         csv.writer(text).writerow(["a", 1])
         json.dump({"b": 2}, text)
         handler = logging.StreamHandler(text)
         handler.emit(logging.LogRecord("n", logging.INFO, "p", 1, "logged", None, None))
         handler.close()
-    assert read(world) == b'a,1\r\n{"b": 2}logged\n'
+    assert world.read() == b'a,1\r\n{"b": 2}logged\n'
 
     table = pa.table({"x": [1, 2, 3]})
     with world.files.create("/table") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
@@ -140,23 +127,22 @@ def test_csv_json_logging_and_arrow_write_to_a_file(world: FileWorld) -> None:
 @pytest.mark.parametrize("flushes", [False, True])
 @pytest.mark.parametrize("point", ["pipeline.flush.before", "pipeline.flush.after"])
 def test_threads_share_a_writer(world: FileWorld, point: str, *, flushes: bool) -> None:
-    writer = opened(world)
+    writer = world.begin(b"")
     writer.write(b"one")
     threads = [threading.Thread(target=writer.write, args=[b"two"])]
     threads += [threading.Thread(target=writer.flush)] * flushes
 
-    def observe(name: str) -> None:
-        if name == point and threads[0].ident is None:
-            for thread in threads:
-                thread.start()
-                thread.join(0.1)  # it waits for the flush; without that it would end here
+    def start() -> None:
+        for thread in threads:
+            thread.start()
+            thread.join(0.1)  # it waits for the flush; without that it would end here
 
-    FAILPOINTS.observer = observe
-    writer.flush()
+    with at(point, start):
+        writer.flush()
     for thread in threads:
         thread.join()
     writer.close()
-    assert read(world) == b"onetwo"
+    assert world.read() == b"onetwo"
     for call in (writer.flush, lambda: writer.write(b"three")):
         with pytest.raises(ValueError, match="closed"):
             call()
@@ -166,24 +152,20 @@ def test_threads_share_a_writer(world: FileWorld, point: str, *, flushes: bool) 
 def test_a_signal_handler_within_a_call_is_refused_and_harms_nothing(
     world: FileWorld, call: Callable[[Writer], object]
 ) -> None:
-    writer = opened(world)
+    writer = world.begin(b"")
     writer.write(b"one")
-    refused: list[str] = []
 
-    def observe(name: str) -> None:
-        if name == "pipeline.flush.after" and not refused:
-            with pytest.raises(RuntimeError, match="within one of its calls") as refusal:
-                call(writer)
-            refused.append(str(refusal.value))
+    def handle() -> None:
+        with pytest.raises(RuntimeError, match="within one of its calls"):
+            call(writer)
 
-    FAILPOINTS.observer = observe
-    writer.flush()
-    assert refused
+    with at("pipeline.flush.after", handle):
+        writer.flush()
     writer.write(b"two")
     writer.close()
-    assert read(world) == b"onetwo"
+    assert world.read() == b"onetwo"
 
 
 def test_a_writer_needs_a_block_size(world: FileWorld) -> None:
     with pytest.raises(InvalidInputError, match="block_bytes=0"):
-        opened(world, block_bytes=0)
+        world.begin(b"", block_bytes=0)
