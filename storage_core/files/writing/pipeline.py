@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -74,23 +73,8 @@ REPAIRS: Final = 3
 """Reseals during one call; then the call fails, and the next one tries again."""
 
 
-class _Sending(NamedTuple):
-    """What a call brings to each member. It does not change: a member may be asked again after the next call.
-
-    Attributes:
-        offset: Offset of the bytes in the block.
-        data: The bytes that the members do not have.
-    """
-
-    block: BlockId
-    stamp: Stamp
-    offset: int
-    data: bytes
-
-    @property
-    def end(self) -> int:
-        """Length of the block with these bytes."""
-        return self.offset + len(self.data)
+Then = Callable[[Volume, BlockId, Stamp, int], object]
+"""What a call asks of a member that has all bytes: of which block, at which stamp, up to which offset."""
 
 
 class Pipeline:
@@ -151,7 +135,7 @@ class Pipeline:
             FencedError: Another process has taken the block over.
             StoreUnavailableError: No member could be kept; the bytes stay here for the next call.
         """
-        self._until_whole("append", self._append)
+        self._until_whole("append", lambda *_: None)
 
     def flush(self) -> None:
         """Make all bytes durable on all members; raises as `send` does.
@@ -159,7 +143,7 @@ class Pipeline:
         The first flush of a block is committed before it returns: only then is it known that no other process
         has taken the block over while it had no replicas, and that replicas which are gone are a loss.
         """
-        self._until_whole("flush", self._append_and_flush)
+        self._until_whole("flush", _flush)
         end = self._unflushed.end
         if end and not self.record.length_bytes:
             self.record = commit(self._blocks, msgspec.structs.replace(self.record, length_bytes=end))
@@ -178,31 +162,16 @@ class Pipeline:
         """Seal all members at one length, and return what is to be committed; raises as `send` does."""
         if self.unsent_bytes:
             self.send()
-        self._until_whole("finish", self._seal)
+        self._until_whole("finish", _seal)
         self._unflushed.mark_flushed()
         return msgspec.structs.replace(self.record, length_bytes=self.length_bytes, state=ReplicaState.SEALED)
 
-    def _append(self, sending: _Sending, volume: Volume) -> None:
-        if sending.data:
-            volume.append(sending.block, sending.stamp, sending.offset, sending.data)
-
-    def _append_and_flush(self, sending: _Sending, volume: Volume) -> None:
-        self._append(sending, volume)
-        FAILPOINTS.hit("pipeline.member-flush.before")
-        durable = volume.flush(sending.block, sending.stamp)
-        if durable < sending.end:
-            raise StoreUnavailableError(f"block {sending.block}: {durable} bytes are durable")
-
-    def _seal(self, sending: _Sending, volume: Volume) -> None:
-        self._append(sending, volume)
-        volume.finish(sending.block, sending.stamp, sending.end, ReplicaState.SEALED)
-
-    def _until_whole(self, name: str, call: Callable[[_Sending, Volume], object]) -> None:
-        """Call all members with what was not sent yet, until all that are left have done it."""
+    def _until_whole(self, name: str, then: Then) -> None:
+        """Bring all members what was not sent yet, and then more, until all that are left have done it."""
         for _ in range(REPAIRS):
             if not self._is_whole:
                 self._repair()
-            if self._is_whole and self._try(name, partial(call, self._sending())):
+            if self._is_whole and self._try(name, self._bring(then)):
                 self._unflushed.mark_sent()
                 return
         raise StoreUnavailableError(
@@ -210,9 +179,17 @@ class Pipeline:
             f"{', '.join(sorted(self._failed))}; the bytes are kept, call again"
         )
 
-    def _sending(self) -> _Sending:
-        record, kept = self.record, self._unflushed
-        return _Sending(record.block, record.stamp, kept.sent, kept.unsent())
+    def _bring(self, then: Then) -> Callable[[Volume], None]:
+        """Return the call of each member. It does not change: one may be asked again after the next call."""
+        block, stamp, offset = self.record.block, self.record.stamp, self._unflushed.sent
+        data = self._unflushed.unsent()
+
+        def call(volume: Volume) -> None:
+            if data:
+                volume.append(block, stamp, offset, data)
+            then(volume, block, stamp, offset + len(data))
+
+        return call
 
     def _try(self, name: str, call: Callable[[Volume], object]) -> bool:
         """Call all members at once; return whether all did it, and note the others."""
@@ -268,3 +245,14 @@ class Pipeline:
             return
         self._unflushed.send_from(self.record.length_bytes)
         self._is_whole, self._failed = True, set()
+
+
+def _flush(volume: Volume, block: BlockId, stamp: Stamp, end: int) -> None:
+    FAILPOINTS.hit("pipeline.member-flush.before")
+    durable = volume.flush(block, stamp)
+    if durable < end:
+        raise StoreUnavailableError(f"block {block}: {durable} bytes are durable")
+
+
+def _seal(volume: Volume, block: BlockId, stamp: Stamp, end: int) -> None:
+    volume.finish(block, stamp, end, ReplicaState.SEALED)
