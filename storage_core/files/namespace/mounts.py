@@ -85,11 +85,10 @@ class NamingOp(Op, frozen=True, kw_only=True):
 
     def refuse_other_mounts(self, state: State) -> None:
         """Raise `MountsChangedError` unless the table that was read stands."""
-        table = _table(state)
-        if self.mounts not in {None, table.version}:
+        if self.mounts is not None and (now := _table(state).version) != self.mounts:
             raise MountsChangedError(
-                f"the mount table has version {table.version}, and this process has read version "
-                f"{self.mounts}; nothing was changed; open the files again, without --journal"
+                f"the mount table has version {now}, and this process has read version {self.mounts}; "
+                "nothing was changed; open the files again, without --journal"
             )
 
 
