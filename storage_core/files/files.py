@@ -116,6 +116,8 @@ class FileWriter(Writer):
 class Files:
     """The appendable files of one journal.
 
+    Each call raises `PathNotFoundError` for a path that does not exist, `InvalidInputError` for what is none.
+
     Attributes:
         reads: Where listings and readers read.
         renewer: Renews the leases of this process.
@@ -154,9 +156,7 @@ class Files:
         self.renewer = self._renewer = Renewer(
             self._written.renew, every_s=settings.lease_renew_s, clock=journal.clock
         )
-        self.recovery = FileRecovery(
-            journal, volumes, self._renewer, soft_s=self._soft_s, hard_s=self._hard_s
-        )
+        self.recovery = FileRecovery(journal, volumes, self._renewer, self._soft_s, self._hard_s)
         self.upkeep = ReplicaUpkeep(journal, volumes, settings, reads)
         self._members = members or self._some
         self._registered: set[VolumeId] = set()
@@ -192,18 +192,13 @@ class Files:
         A lease that is overdue is waited for, as by `recover`: for its limit at most.
 
         Raises:
-            PathNotFoundError: The path does not exist.
             LeaseHeldError: Another writer has it, or one that ended less than the lease's limit ago.
             StoreUnavailableError: Too few members of its last block answered.
         """
         return self._writer(path, "append", self._members)
 
     def open(self, path: str) -> Reader:
-        """Return a reader of a file; it follows a file that is being written.
-
-        Raises:
-            PathNotFoundError: It does not exist.
-        """
+        """Return a reader of a file; it follows a file that is being written."""
         inode, records = self.reads.read(lambda reading: named_file(reading, path))
         return Reader(
             lambda: self.reads.read(lambda reading: whole_file(reading, inode)),
@@ -289,7 +284,6 @@ class Files:
         The writer of an open file is fenced at the members that answer; at another one, at its next renewal.
 
         Raises:
-            PathNotFoundError: The path does not exist.
             DirectoryNotEmptyError: The directory is not empty, and `recursive` is False.
         """
         parse_path(path)
@@ -314,18 +308,11 @@ class Files:
 
         Args:
             after: Last name of the page before.
-
-        Raises:
-            PathNotFoundError: The directory does not exist.
         """
         return self.reads.read(lambda reading: listing(reading, path, after))
 
     def status(self, path: str) -> FileStatus:
-        """Return what a path names.
-
-        Raises:
-            PathNotFoundError: It does not exist.
-        """
+        """Return what a path names."""
         return self.reads.read(lambda reading: status(reading, path))
 
     def is_open(self, found: FileStatus) -> bool:
@@ -340,9 +327,6 @@ class Files:
         """Return how many bytes of a file can be read now: those that were flushed, also while it is written.
 
         None if the volumes of its last block do not tell.
-
-        Raises:
-            PathNotFoundError: The path does not exist.
         """
         try:
             with self.open(path) as reader:
