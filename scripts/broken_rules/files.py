@@ -90,7 +90,7 @@ MUTANTS: Final = (
             ),
             Edit(
                 "storage_core/files/replicas/replica_check.py",
-                "found = judge(record, volume, stat_replica(there, block), read_history(self._journal))",
+                "found = judge(record, volume, stat_replica(there, block), read_history(self.journal))",
                 "pass",
             ),
         ],
