@@ -227,7 +227,7 @@ MUTANTS: Final = (
                 "        there = os.dup(file)\n",
             ),
         ],
-        f"{TESTS}volumes/test_directory_races.py::test_a_fence_at_each_step_of_a_flush_has_its_bytes_or_refuses_it",
+        "tests/contract/test_volume_races.py::test_a_fence_at_each_step_of_a_flush_has_its_bytes_or_refuses_it",
     ),
     Mutant(
         "choose-the-shortest-replica",
@@ -307,7 +307,7 @@ MUTANTS: Final = (
                 "        source = early\n",
             ),
         ],
-        f"{TESTS}volumes/test_directory_races.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
+        "tests/contract/test_volume_races.py::test_a_flush_at_each_step_of_a_fence_is_in_it_or_refused",
     ),
     Mutant(
         "read-within-the-tick-of-the-fence",
@@ -332,7 +332,7 @@ MUTANTS: Final = (
                 'self.disk.discard(f"{path}/{name}")',
             )
         ],
-        f"{TESTS}volumes/test_directory_races.py::test_a_copy_at_each_step_of_a_deletion_stays",
+        "tests/contract/test_volume_races.py::test_a_copy_at_each_step_of_a_deletion_stays",
     ),
     Mutant(
         "delete-damaged-bytes",

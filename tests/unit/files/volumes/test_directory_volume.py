@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +28,9 @@ from lockgate.storage_core.files.volumes import disk as disk_calls
 from lockgate.storage_core.files.volumes.directory import log, log_writer, replica_files
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.directory.log_format import HEAD_BYTES
-from lockgate.storage_core.files.volumes.replica import BlockId
+from lockgate.storage_core.files.volumes.directory.log_writer import LogWriter
+from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.replica import BlockId, Replica
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import ManualClock
 from tests.support.files.directory_volumes import (
@@ -448,3 +451,72 @@ def test_a_read_has_nothing_that_was_cut_since_another_process_has_looked(tmp_pa
         flush(volume, S2, 1, b"XY")
         volume.finish(B, S2, 3, SEALED)
         assert other.read(B, S2, 0, 3) == b"aXY"
+
+
+def test_a_trim_that_is_done_while_a_newer_fence_copies_is_not_taken_for_the_log_that_was_fenced(
+    tmp_path: Path,
+) -> None:
+    has_looked, goes_on, cut = threading.Event(), threading.Event(), list[Future[Replica]]()
+    older, newer = SteppingDisk(), SteppingDisk()
+    with (
+        DirectoryVolume(tmp_path, disk=older) as first,
+        DirectoryVolume(tmp_path, disk=newer) as second,
+        ThreadPoolExecutor() as threads,
+    ):
+        first.create(B, S1)
+        flush(first, S1, 0, b"abc")
+        first.fence(B, S2, S1)
+
+        def give_its_name(claim: Path, path: Path) -> None:
+            has_looked.set()
+            goes_on.wait()
+            Disk.rename(older, claim, path)
+
+        def take_the_pen(log: Path, path: Path) -> None:
+            if path.suffix == ".fenced":
+                cut.append(threads.submit(first.trim, B, S2, 1))
+                has_looked.wait()
+            Disk.rename(newer, log, path)
+
+        def write(*arguments: int) -> None:
+            goes_on.set()
+            with pytest.raises(FencedError):
+                cut[0].result()
+            Disk.write(newer, *arguments)
+
+        older.__dict__["rename"] = give_its_name
+        newer.__dict__.update(rename=take_the_pen, write=write)
+        assert second.fence(B, S3, S1).length_bytes == 3
+        assert [path.name for path in log_of(tmp_path).parent.iterdir()] == [log_of(tmp_path, S3).name]
+    assert whole_replica(tmp_path)[1] == b"abc"
+
+
+def test_the_claim_of_a_fence_that_died_takes_no_room_from_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path).close()
+    dead = log_of(tmp_path, S2, "log").with_suffix(".0a.new")
+    dead.write_bytes(b"x" * 100)
+    claims: list[int] = []
+    begin = LogWriter.begin.__func__  # type: ignore[attr-defined]
+
+    def counted(kind: type[LogWriter], *arguments: object) -> object:
+        claims.append(len([*dead.parent.glob("*.new")]))
+        return begin(kind, *arguments)
+
+    monkeypatch.setattr(LogWriter, "begin", classmethod(counted))
+    with DirectoryVolume(tmp_path) as volume:
+        volume.fence(B, S3, S1)
+        assert volume.read(B, S3, 0, 9) == b"abc"
+    assert claims == [1]  # its own
+
+
+def test_a_reader_that_knows_an_older_log_lists_the_folder(tmp_path: Path) -> None:
+    with written(tmp_path) as writer, DirectoryVolume(tmp_path) as reader:
+        writer.finish(B, S1, 3, SEALED)
+        assert reader.read(B, S1, 0, 3) == b"abc"
+        writer.fence(B, S2, S1)
+        writer.finish(B, S2, 3, WRITING)
+        flush(writer, S2, 3, b"de")
+        writer.finish(B, S2, 5, SEALED)
+        assert reader.read(B, S2, 0, 5) == b"abcde"

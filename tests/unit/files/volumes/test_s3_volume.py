@@ -1,4 +1,4 @@
-"""A volume in a bucket: races of its clients, deaths between its requests, and lost answers."""
+"""A volume in a bucket: lost answers, late writers, compositions and damage."""
 
 from __future__ import annotations
 
@@ -37,10 +37,6 @@ B = BlockId(7)
 S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
 WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
 LARGE = 16
-
-
-class Died(BaseException):
-    """The process has died."""
 
 
 @pytest.fixture
@@ -88,104 +84,24 @@ def fresh(tmp_path: Path, name: str) -> Store:
     return open_store(str(tmp_path / name), load_settings())
 
 
-def _writes(volume: S3Volume, flushed: list[bytes]) -> None:
-    """Append until the end; note what a flush has confirmed."""
-    data = b""
-    for piece in (b"abc", b"defg", b"h" * LARGE):
-        volume.append(B, S1, len(data), piece)
-        volume.flush(B, S1)
-        data += piece
-        flushed.append(data)
-
-
-def test_a_fence_at_any_point_of_an_append_has_all_flushed_bytes_and_stops_the_writer(tmp_path: Path) -> None:
-    for number in numbers_of(lambda: _writes(written(fresh(tmp_path, "count")), [])):
-        store = fresh(tmp_path, f"fence-{number}")
-        writer, other = written(store), S3Volume(store)
-        flushed = [b""]
-        lengths: list[int] = []
-        fence = lambda _, o=other, n=lengths: n.append(o.fence(B, S2, S1).length_bytes)  # noqa: E731
-        with at_request(number, fence), suppress(FencedError):
-            _writes(writer, flushed)
-        if not lengths:
-            continue  # a point of the set-up
-        (length,) = lengths
-        assert len(flushed[-1]) <= length
-        assert other.read(B, S2, 0, 100)[: len(flushed[-1])] == flushed[-1]
-        assert S3Volume(store).stat(B) == other.stat(B)
-        with pytest.raises(FencedError):
-            _writes(writer, [b""])
-        assert other.stat(B).length_bytes == length
-
-
-def test_an_append_at_any_point_of_a_fence_is_counted_or_refused(tmp_path: Path) -> None:
-    life = lambda: S3Volume(fresh(tmp_path, "count")).fence(B, S2, S1)  # noqa: E731
-    written(fresh(tmp_path, "count"), b"abc")
-    for number in numbers_of(life):
-        store = fresh(tmp_path, f"append-{number}")
-        writer = written(store, b"abc")
-        other = S3Volume(store)
-        other.stat(B)
-        accepted: list[int] = []
-
-        def append(_: str, writer: S3Volume = writer, accepted: list[int] = accepted) -> None:
-            writer.append(B, S1, 3, b"def")
-            with suppress(FencedError):
-                accepted.append(writer.flush(B, S1))
-
-        with at_request(number, append):
-            length = other.fence(B, S2, S1).length_bytes
-        assert length == (6 if accepted else 3)
-        assert other.read(B, S2, 0, 100) == b"abcdef"[:length]
-
-
-def _life(volume: S3Volume, flushed: list[bytes], stamps: list[Stamp]) -> None:
-    """Write, fence, trim, open again, seal with a composition, and delete."""
+def _life(volume: S3Volume) -> bytes:
+    """Write, fence, trim, open again, seal with a composition; return the bytes."""
     volume.create(B, S1)
-    stamps.append(S1)
+    whole = b""
     for piece in (b"abc", b"d" * LARGE):
-        volume.append(B, S1, len(flushed[-1]), piece)
+        volume.append(B, S1, len(whole), piece)
         volume.flush(B, S1)
-        flushed.append(flushed[-1] + piece)
+        whole += piece
     volume.fence(B, S2, S1)
-    stamps.append(S2)
-    flushed.append(flushed[-1][:10])  # a trim was decided
     volume.trim(B, S2, 10)
     volume.finish(B, S2, 10, WRITING)
+    whole = whole[:10]
     for piece in (b"e" * LARGE, b"fg"):
-        volume.append(B, S2, len(flushed[-1]), piece)
+        volume.append(B, S2, len(whole), piece)
         volume.flush(B, S2)
-        flushed.append(flushed[-1] + piece)
-    volume.finish(B, S2, len(flushed[-1]), SEALED)
-
-
-def test_a_process_that_dies_between_two_requests_loses_no_flushed_byte(tmp_path: Path) -> None:
-    total = numbers_of(lambda: _life(S3Volume(fresh(tmp_path, "count")), [b""], []))
-    assert len(total) > 20
-
-    def die(point: str) -> None:
-        raise Died(point)
-
-    for number in total:
-        store = fresh(tmp_path, f"death-{number}")
-        flushed, stamps = [b""], [Stamp()]
-        with at_request(number, die), pytest.raises(Died):
-            _life(S3Volume(store), flushed, stamps)
-        volume = S3Volume(store)
-        found = volume.stat(B)
-        if found is None:
-            assert stamps == [Stamp()]
-            continue
-        assert found.stamp >= stamps[-1]
-        data = volume.read(B, found.stamp, 0, 100)
-        assert data[: len(flushed[-1])] == flushed[-1]
-        assert volume.replicas(None, 5) == (found,)
-        volume.fence(B, S3, S1)
-        volume.finish(B, S3, len(data), SEALED)
-        assert S3Volume(store).read(B, S3, 0, 100) == data
-        assert volume.delete(B, S3)
-        assert S3Volume(store).stat(B) is None
-        assert volume.usage().used_bytes == 0
+        whole += piece
+    volume.finish(B, S2, len(whole), SEALED)
+    return whole
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
@@ -194,13 +110,11 @@ def test_a_lost_answer_of_each_creation_has_its_effect_once(tmp_path: Path, side
         if point.endswith(f".create.{side}"):
             raise OutcomeUnknownError(f"{point}: the answer was lost on purpose")
 
-    for number in numbers_of(lambda: _life(S3Volume(fresh(tmp_path, "count")), [b""], [])):
+    for number in numbers_of(lambda: _life(S3Volume(fresh(tmp_path, "count")))):
         store = fresh(tmp_path, f"lost-{number}")
-        volume = S3Volume(store)
-        flushed = [b""]
         with at_request(number, lose):
-            _life(volume, flushed, [])
-        assert S3Volume(store).read(B, S2, 0, 100) == flushed[-1]
+            whole = _life(S3Volume(store))
+        assert S3Volume(store).read(B, S2, 0, 100) == whole
         assert S3Volume(store).stat(B).state is SEALED
 
 
