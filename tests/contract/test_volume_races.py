@@ -34,10 +34,10 @@ from tests.support.files.directory_volumes import (
     SEALED,
     WRITING,
     B,
-    SteppingDisk,
     fence_and_append,
     flush,
 )  # fmt: skip
+from tests.support.files.faulty_volumes import FaultyDisk
 
 Call = Callable[[Any], object]
 
@@ -47,7 +47,7 @@ class Place:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder, self.kind = folder, kind
-        self.disk = SteppingDisk()
+        self.disk = FaultyDisk()
         self.volume = self.open(self.disk)
 
     def open(self, disk: Disk | None = None) -> Volume:

@@ -26,6 +26,8 @@ from lockgate.storage_core.errors import (
     OtherJournalPathError,
 )
 from lockgate.storage_core.files.files import Files
+from lockgate.storage_core.files.namespace.rows import Block, File, Inode, Member
+from lockgate.storage_core.journal.entries.lease_entries import Lease
 from lockgate.storage_core.satellite.move import Move, cut_off
 from tests.support.commit.destination import Crash
 from tests.support.files.satellite_world import SatelliteWorld, at_each_step, tree
@@ -132,10 +134,10 @@ class Overlaid(RuleBasedStateMachine):
             writer.write(data)
         self.model[path] = before + data
 
-    @rule(path=PATHS, length=st.integers(min_value=0, max_value=8))
+    @rule(path=PATHS, length=st.integers(min_value=-1, max_value=8))
     def truncate(self, path: str, length: int) -> None:
         before = self.model.get(path)
-        if before is None or length > len(before):
+        if before is None or not 0 <= length <= len(before):
             self.refused(lambda: self.world.files.truncate(path, length))
             return
         self.world.files.truncate(path, length)
@@ -149,14 +151,15 @@ class Overlaid(RuleBasedStateMachine):
         else:
             self.refused(lambda: self.world.files.make_directory(path))
 
-    @rule(path=PATHS, to=PATHS)
-    def rename(self, path: str, to: str) -> None:
+    @rule(path=PATHS, to=PATHS, replace=st.booleans())
+    def rename(self, path: str, to: str, replace: bool) -> None:
         is_inside = to == path or to.startswith(f"{path}/")
-        if path not in self.model or is_inside or not self.has_place(to):
-            self.refused(lambda: self.world.files.rename(path, to))
+        is_replaced = replace and None not in {self.model.get(path), self.model.get(to)}
+        if path not in self.model or is_inside or not (is_replaced or self.has_place(to)):
+            self.refused(lambda: self.world.files.rename(path, to, replace=replace))
             return
         try:
-            self.world.files.rename(path, to)
+            self.world.files.rename(path, to, replace=replace)
         except OtherJournalPathError:
             assert self.is_mounted
             return
@@ -184,6 +187,16 @@ class Overlaid(RuleBasedStateMachine):
     @rule()
     def remove_deleted(self) -> None:
         self.world.files.remove_deleted()
+        if self.is_mounted:
+            return
+        journal, volumes = self.world.files.journal, self.world.volumes[self.world.name]
+        with journal.reading() as reading:
+            rows = {kind: len(reading.where(kind, {})) for kind in (Inode, File, Block, Member, Lease)}
+        files = [data for data in self.model.values() if data is not None]
+        assert rows == {
+            Inode: len(self.model), File: len(files), Block: rows[Block], Member: rows[Block], Lease: 0
+        }  # fmt: skip
+        assert [len(volume.blocks()) for volume in volumes.values()] == [rows[Block]]
 
     @invariant()
     def the_tree_has_these_paths(self) -> None:
@@ -194,16 +207,31 @@ class Overlaid(RuleBasedStateMachine):
                     self.refused(lambda path=path: self.world.files.status(path))
 
     def refused(self, call: Callable[[], object]) -> None:
+        before = self.world.files.journal.status().stamp
         with pytest.raises(REFUSED):
             call()
+        assert self.is_mounted or self.world.files.journal.status().stamp == before
+
+
+class Alone(Overlaid):
+    """The tree of one journal, without a mount."""
+
+    def mount(self) -> None:
+        pass
 
 
 def test_the_tree_is_the_union_of_both_sides_minus_what_is_hidden() -> None:
     run_state_machine_as_test(Overlaid, settings=machine_settings(3, 12))
 
 
+def test_a_tree_is_as_in_the_model() -> None:
+    run_state_machine_as_test(Alone, settings=machine_settings(8, 25))
+
+
 @pytest.mark.requires("postgres")
+@pytest.mark.parametrize("kind", [Overlaid, Alone])
 @pytest.mark.soak
-def test_an_overlay_is_as_in_the_model_on_postgresql(postgres: Server) -> None:
-    machine = type("Machine", (Overlaid,), {"url": postgres.new_database("model_overlay")})
+def test_a_tree_is_as_in_the_model_on_postgresql(postgres: Server, kind: type[Overlaid]) -> None:
+    url = postgres.new_database(f"model_{kind.__name__.lower()}")
+    machine = type("Machine", (kind,), {"url": url})
     run_state_machine_as_test(machine, settings=machine_settings(5, 25))

@@ -1,4 +1,4 @@
-"""A volume in a directory with one replica, and a disk that a test steps through."""
+"""A volume in a directory with one replica."""
 
 from __future__ import annotations
 
@@ -9,47 +9,10 @@ from lockgate.storage_core.files.volumes.directory.directory_volume import Direc
 from lockgate.storage_core.files.volumes.disk import Disk
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
-from tests.support.commit.destination import Crash
 
 B, OTHER = BlockId(7), BlockId(8)
 S0, S1, S2, S3, S9 = (Stamp(1, number) for number in (0, 1, 2, 3, 9))
 WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
-CALLS = {
-    "write", "truncate", "sync", "sync_data", "link", "rename", "unlink", "remove_tree", "sync_directory",
-}  # fmt: skip
-
-
-class SteppingDisk(Disk):
-    """A disk that does something before each call, or dies in it, in the middle of a write, or fails it."""
-
-    def __init__(self, dies_at: int = 0) -> None:
-        self.calls = 0
-        self.dies_at = dies_at
-        self.fails: dict[str, int] = {}
-        self.before: Callable[[int], None] = lambda _: None
-
-    def __getattribute__(self, name: str) -> object:
-        found = super().__getattribute__(name)
-        if name not in CALLS:
-            return found
-
-        def call(*arguments: object) -> None:
-            self.step()
-            if 0 < self.dies_at <= self.calls:
-                if name == "write" and self.calls == self.dies_at:
-                    file, position, *pieces = arguments
-                    data = b"".join(pieces)  # type: ignore[arg-type]
-                    found(file, position, data[: len(data) // 2])  # type: ignore[operator]
-                raise Crash
-            if name in self.fails:
-                raise OSError(self.fails[name], "on purpose")
-            found(*arguments)  # type: ignore[operator]
-
-        return call
-
-    def step(self) -> None:
-        self.calls += 1
-        self.before(self.calls)
 
 
 def flush(volume: DirectoryVolume, stamp: Stamp, offset: int, data: bytes) -> None:

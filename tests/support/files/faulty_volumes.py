@@ -20,8 +20,13 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.instrumented import InstrumentedStore
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
+from tests.support.commit.destination import Crash
 
 FAULTS: Final = ("full", "no sync", "lost")
+CALLS: Final = {
+    "write", "truncate", "sync", "sync_data", "link", "rename", "unlink", "remove_tree", "sync_directory",
+}  # fmt: skip
+"""The calls that change a disk."""
 
 
 class FaultyVolume:
@@ -91,7 +96,7 @@ class FaultyDirectory(FaultyVolume):
     def __init__(self, folder: Path, name: str = "") -> None:
         self.folder = folder
         self.is_full = False
-        self.disk = FailingDisk()
+        self.disk = FaultyDisk()
         if name and not folder.exists():
             folder.mkdir(parents=True)
             (folder / "volume.id").write_text(name)
@@ -99,7 +104,7 @@ class FaultyDirectory(FaultyVolume):
 
     def fail(self, fault: str) -> None:
         call, error = ("write", errno.ENOSPC) if fault == "full" else ("sync", errno.EIO)
-        self.disk.fail(call if fault else "", error, range(1, 10**9))
+        self.disk.fail(call if fault else "", error)
 
     def blocks(self) -> list[int]:
         """Return the blocks that it has replicas of."""
@@ -162,38 +167,44 @@ class _FaultyStore(InstrumentedStore):
         return created
 
 
-class FailingDisk(Disk):
-    """A disk of which some calls of one kind fail."""
+class FaultyDisk(Disk):
+    """A disk that does something before each call, dies in one and all after it, or fails those of a kind.
 
-    def __init__(self) -> None:
-        self.fail("", 0, range(0))
+    It dies or fails in the middle of a write.
+    """
 
-    def fail(self, call: str, error: int, times: range) -> None:
-        """Let the calls of a kind, `write` or `sync`, fail; they are counted from 1 on."""
-        self.call, self.error, self.fails, self.count = call, error, times, 0
+    before: Callable[[int], object] = staticmethod(lambda _: None)
 
-    def write(self, file: int, position: int, *pieces: bytes) -> None:
-        if self._is_due("write"):
-            data = b"".join(pieces)
-            super().write(file, position, data[: len(data) // 2])
-            raise OSError(self.error, "on purpose")
-        super().write(file, position, *pieces)
+    def __init__(self, dies_at: int = 0) -> None:
+        self.calls = 0
+        self.dies_at = dies_at
+        self.fail("")
 
-    def sync(self, file: int) -> None:
-        if self._is_due("sync"):
-            raise OSError(self.error, "on purpose")
-        super().sync(file)
+    def fail(self, call: str, error: int = errno.EIO, times: range = range(1, 10**9)) -> None:
+        """Let the calls of a kind, such as `write` or `sync`, fail; they are counted from 1 on."""
+        self.kind, self.error, self.times, self.count = call, error, times, 0
 
-    def sync_data(self, file: int) -> None:
-        if self._is_due("sync"):
-            raise OSError(self.error, "on purpose")
-        super().sync_data(file)
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        if name not in CALLS:
+            return found
 
-    def _is_due(self, call: str) -> bool:
-        if call != self.call:
-            return False
-        self.count += 1
-        return self.count in self.fails
+        def call(*arguments: object) -> None:
+            self.calls += 1
+            self.before(self.calls)
+            self.count += (is_kind := name.removesuffix("_data") == self.kind)
+            is_due = is_kind and self.count in self.times
+            if name == "write" and (is_due or self.calls == self.dies_at):
+                file, position, *pieces = arguments
+                data = b"".join(pieces)  # type: ignore[arg-type]
+                found(file, position, data[: len(data) // 2])  # type: ignore[operator]
+            if 0 < self.dies_at <= self.calls:
+                raise Crash
+            if is_due:
+                raise OSError(self.error, "on purpose")
+            found(*arguments)  # type: ignore[operator]
+
+        return call
 
 
 class Inline(Executor):

@@ -56,9 +56,17 @@ def test_a_replica_of_a_newer_program_is_refused_unchanged_and_not_taken_for_los
     log.write_bytes(newer)
     files = world.process()
 
-    with pytest.raises(RecordVersionError, match="version 9"):
-        world.volumes[world.names[0]].stat(record.block)
+    volume = world.volumes[world.names[0]]
+    for call in (
+        lambda: volume.stat(record.block),
+        lambda: volume.replicas(None, 1),
+        lambda: volume.store(record.block, record.stamp, [b"x"]),
+    ):
+        with pytest.raises(RecordVersionError, match="version 9"):
+            call()
     assert [one.problem for one in files.upkeep.check().findings()] == [Problem.UNREACHABLE]
     assert files.open("/a.log").read() == b"one"
     assert (files.upkeep.repair().marked, world.records("/a.log")) == (0, (record,))
     assert log.read_bytes() == newer
+    with pytest.raises(RecordVersionError, match="version 9"):
+        volume.fence(record.block, Stamp(9, 9), record.stamp)

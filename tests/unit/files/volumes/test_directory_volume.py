@@ -19,7 +19,6 @@ from lockgate.storage_core.errors import (
     ConflictError,
     FencedError,
     OutcomeUnknownError,
-    RecordVersionError,
     StoreUnavailableError,
 )
 from lockgate.storage_core.files.blocks import BlockRecord
@@ -43,32 +42,13 @@ from tests.support.files.directory_volumes import (
     SEALED,
     WRITING,
     B,
-    SteppingDisk,
     fence_and_append,
     flush,
     log_of,
     whole_replica,
     written,
 )
-
-
-def test_a_writer_that_wakes_after_a_fence_is_refused_and_its_bytes_are_never_read(tmp_path: Path) -> None:
-    volume = written(tmp_path)
-    with DirectoryVolume(tmp_path) as other:
-        fence_and_append(S2, b"XY")(other)
-        assert volume.append(B, S1, 3, b"late") == 7
-        for call in (
-            lambda: volume.flush(B, S1),
-            lambda: volume.append(B, S1, 7, b"later"),
-            lambda: volume.trim(B, S1, 1),
-            lambda: volume.finish(B, S1, 7, SEALED),
-        ):
-            with pytest.raises(FencedError):
-                call()
-        for one in (volume, other, DirectoryVolume(tmp_path)):
-            assert one.read(B, S1, 0, 100) == b"abc"
-            assert one.read(B, S2, 0, 100) == b"abcXY"
-    assert whole_replica(tmp_path)[1] == b"abcXY"
+from tests.support.files.faulty_volumes import FaultyDisk
 
 
 def test_a_replica_of_the_last_possible_epoch_is_found_by_another_process(tmp_path: Path) -> None:
@@ -158,25 +138,25 @@ def test_a_block_of_very_many_small_frames_takes_few_bytes_of_memory_for_each(tm
 
 
 def test_a_full_disk_refuses_an_append_and_keeps_what_is_flushed(tmp_path: Path) -> None:
-    disk = SteppingDisk()
+    disk = FaultyDisk()
     with written(tmp_path, disk) as volume:
-        disk.fails = {"write": errno.ENOSPC}
+        disk.fail("write", errno.ENOSPC)
         with pytest.raises(StoreUnavailableError, match="full"):
             volume.append(B, S1, 3, b"def")
         volume.acknowledge(B, S1, 3)
-        disk.fails = {}
+        disk.fail("")
         flush(volume, S1, 3, b"xyz")
         assert volume.read(B, S1, 0, 9) == whole_replica(tmp_path)[1] == b"abcxyz"
 
 
 def test_a_failed_sync_is_not_repeated_and_its_bytes_do_not_come_back(tmp_path: Path) -> None:
-    disk = SteppingDisk()
+    disk = FaultyDisk()
     with written(tmp_path, disk) as volume:
         volume.append(B, S1, 3, b"def")
-        disk.fails = {"sync_data": errno.EIO}
+        disk.fail("sync")
         with pytest.raises(OutcomeUnknownError):
             volume.flush(B, S1)
-        disk.fails = {}
+        disk.fail("")
         for call in (
             lambda: volume.flush(B, S1),
             lambda: volume.append(B, S1, 6, b"ghi"),
@@ -212,7 +192,7 @@ def test_what_a_log_does_not_call_durable_is_made_so_before_it_is_shown_and_copi
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_creation_whose_name_may_not_be_durable_is_not_taken_for_done(tmp_path: Path, number: int) -> None:
-    disk = SteppingDisk()
+    disk = FaultyDisk()
     with written(tmp_path, disk) as volume:
         syncs = itertools.count(1)
         names: dict[str, bool] = {}
@@ -248,7 +228,7 @@ def test_a_claim_of_a_process_that_has_died_does_not_keep_a_replica_for_ever(tmp
 
 
 def test_a_writer_that_is_interrupted_in_a_write_takes_no_more(tmp_path: Path) -> None:
-    disk = SteppingDisk()
+    disk = FaultyDisk()
     with written(tmp_path, disk) as volume:
 
         def interrupt(_: int) -> None:
@@ -288,21 +268,6 @@ def test_logs_stay_open_while_they_are_written_and_never_too_many(
         volume.flush(blocks[3], S1)
         assert (open_logs(), volume.read(blocks[3], S1, 0, 9)) == (1, b"xxz")
     assert open_logs() == 0
-
-
-def test_a_log_of_a_newer_program_is_refused_and_not_replaced(tmp_path: Path) -> None:
-    written(tmp_path).close()
-    data = log_of(tmp_path).read_bytes()
-    log_of(tmp_path).write_bytes(data[:4] + (9).to_bytes(2) + (2**16 - 10).to_bytes(2) + data[8:])
-    with DirectoryVolume(tmp_path) as volume:
-        for call in (
-            lambda: volume.stat(B),
-            lambda: volume.replicas(None, 1),
-            lambda: volume.store(B, S1, [b"x"]),
-            lambda: volume.fence(B, S2, S1),
-        ):
-            with pytest.raises(RecordVersionError, match="version 9"):
-                call()
 
 
 @pytest.mark.parametrize("at", [S0, S1, None])
@@ -381,7 +346,7 @@ def test_what_a_dead_process_has_staged_is_deleted_by_a_later_deletion(
 
 
 def test_a_volume_is_closed_between_two_calls_not_in_one(tmp_path: Path) -> None:
-    disk = SteppingDisk()
+    disk = FaultyDisk()
     with written(tmp_path, disk) as volume, ThreadPoolExecutor() as threads:
         closing: list[Future[None]] = []
 
@@ -457,7 +422,7 @@ def test_a_trim_that_is_done_while_a_newer_fence_copies_is_not_taken_for_the_log
     tmp_path: Path,
 ) -> None:
     has_looked, goes_on, cut = threading.Event(), threading.Event(), list[Future[Replica]]()
-    older, newer = SteppingDisk(), SteppingDisk()
+    older, newer = FaultyDisk(), FaultyDisk()
     with (
         DirectoryVolume(tmp_path, disk=older) as first,
         DirectoryVolume(tmp_path, disk=newer) as second,

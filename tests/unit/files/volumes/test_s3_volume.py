@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from lockgate.storage_core.errors import (
-    ConflictError,
     FencedError,
     MalformedRecordError,
     ObjectNotFoundError,
@@ -206,17 +205,6 @@ def test_a_writer_that_was_away_is_fenced_although_its_next_index_is_old(store: 
         assert S3Volume(store).read(B, S2, 0, 100) == b"abc" + b"d" * LARGE + b"e"
     if ends == "made again":
         assert S3Volume(store).stat(B).length_bytes == 0
-
-
-def test_two_writers_at_one_stamp_do_not_mix_their_bytes(store: Store) -> None:
-    first, second = written(store), S3Volume(store)
-    first.append(B, S1, 0, b"abc")
-    second.append(B, S1, 0, b"xyz")
-    first.flush(B, S1)
-
-    with pytest.raises(ConflictError, match="another writer"):
-        second.flush(B, S1)
-    assert S3Volume(store).read(B, S1, 0, 100) == b"abc"
 
 
 @pytest.mark.parametrize("is_large", [False, True])
