@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lockgate import FencedError, Settings, open_files
 
 if TYPE_CHECKING:
-    from lockgate.storage_core.files.files import FileWriter
+    from lockgate.storage_core.files.writing.writer import FileWriter
 
 
 class AppendableFileHandler(logging.Handler):

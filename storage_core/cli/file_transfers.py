@@ -22,8 +22,9 @@ from lockgate.storage_core.errors import (
 
 if TYPE_CHECKING:
     from lockgate.storage_core.concurrency import Progress
-    from lockgate.storage_core.files.files import Files, FileWriter
+    from lockgate.storage_core.files.files import Files
     from lockgate.storage_core.files.reader import Reader
+    from lockgate.storage_core.files.writing.writer import FileWriter
 
 READ_BYTES: Final = 1024 * 1024
 COPYING: Final = "._COPYING_"

@@ -18,7 +18,6 @@ from lockgate.storage_core.cli.render import (
     print_table,
     progress_bar,
 )
-from lockgate.storage_core.errors import InvalidInputError
 from lockgate.storage_core.settings import load_settings
 
 if TYPE_CHECKING:
@@ -70,13 +69,11 @@ def list_volumes(*, json: JsonFlag = False) -> None:
 @commands.command("add")
 def add(url: VolumeUrl) -> None:
     """Make a volume, if there is none at the URL, and register it: new blocks then go to it too."""
-    from lockgate.storage_core.journal.process_journal import configured_journal
+    from lockgate.storage_core.files.home_files import open_journal_files
 
     settings = load_settings()
-    journal = configured_journal(settings, None)
-    if journal is None:
-        raise InvalidInputError("appendable files are kept in a journal; set LOCKGATE_JOURNAL_URL to one")
-    print_line(register_volume(url, settings, journal))
+    with open_journal_files(settings) as files:
+        print_line(register_volume(url, settings, files.journal_of("/")))
 
 
 def register_volume(url: str, settings: Settings, journal: Journal) -> str:

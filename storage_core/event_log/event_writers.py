@@ -28,8 +28,9 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.event_log.event_files import JOB_LOGS, log_path, make_log_volume, new_log_name
-from lockgate.storage_core.files.files import Files, FileWriter
+from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.volume_urls import read_places
+from lockgate.storage_core.files.writing.writer import FileWriter
 from lockgate.storage_core.ids import JobId, ShortId
 from lockgate.storage_core.journal.process_journal import configured_journal, journal_url
 from lockgate.storage_core.satellite.open_overlay import open_files

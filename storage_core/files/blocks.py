@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import TracebackType
 
 import msgspec
 
-from lockgate.storage_core.errors import StoreUnavailableError
+from lockgate.storage_core.errors import MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
@@ -82,3 +83,19 @@ def known_volume(volumes: Mapping[VolumeId, Volume], volume: VolumeId) -> Volume
     if found is None:
         raise StoreUnavailableError(f"volume {volume} is not known to this process")
     return found
+
+
+class naming:  # noqa: N801 - as `contextlib.suppress`
+    """Name the file in an error about a block of it. No generator, for it is in each call of a writer."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, StoreUnavailableError | MalformedRecordError):
+            raise type(error)(f"{self._path}: {error}") from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 
 import msgspec
 
@@ -13,13 +12,11 @@ from lockgate.storage_core.errors import (
     FencedError,
     LeaseHeldError,
     LockgateError,
-    MalformedRecordError,
     NotAppliedError,
     OutcomeUnknownError,
-    StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import around
-from lockgate.storage_core.files.blocks import BlockRecord, Opened
+from lockgate.storage_core.files.blocks import BlockRecord, Opened, naming
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
@@ -139,22 +136,6 @@ class FileRecovery:
             records = settle(blocks, self.volumes, accept_loss=accept_loss)
             around("recover.close", blocks.close)
         return sum(record.length_bytes for record in records)
-
-
-class naming:  # noqa: N801 - as `contextlib.suppress`
-    """Name the file in an error about a block of it. No generator, for it is in each call of a writer."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, StoreUnavailableError | MalformedRecordError):
-            raise type(error)(f"{self._path}: {error}") from error
 
 
 @contextmanager

@@ -14,12 +14,11 @@ from __future__ import annotations
 import io
 import math
 import random
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import index
-from typing import Literal, TypeVar
+from typing import Literal
 
 from lockgate.storage_core.errors import (
     AlreadyExistsError,
@@ -31,13 +30,12 @@ from lockgate.storage_core.errors import (
     StoreUnavailableError,
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.blocks import Opened, known_volume
+from lockgate.storage_core.files.blocks import Opened, known_volume, naming
 from lockgate.storage_core.files.file_recovery import (
     FileRecovery,
     RecoveredFile,
     closing,
     give_back,
-    naming,
     settle,
 )
 from lockgate.storage_core.files.namespace.file_blocks import OpenFile
@@ -61,7 +59,7 @@ from lockgate.storage_core.files.replicas.upkeep import ReplicaUpkeep
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId, is_url
 from lockgate.storage_core.files.volumes.replica import ReplicaState
-from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, REOPENED_BYTES, Writer
+from lockgate.storage_core.files.writing.writer import BLOCK_BYTES, REOPENED_BYTES, FileWriter
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
 from lockgate.storage_core.journal.leases.renewer import Renewer
@@ -69,48 +67,6 @@ from lockgate.storage_core.journal.observers.reading_client import Client
 from lockgate.storage_core.journal.read.snapshot_read import Reads
 from lockgate.storage_core.settings import Settings
 from lockgate.storage_core.stamp import Stamp
-
-T = TypeVar("T")
-
-
-class FileWriter(Writer):
-    """A `Writer` whose lease is renewed until it is closed or dropped."""
-
-    def __init__(
-        self,
-        path: str,
-        blocks: JournalBlocks,
-        volumes: Mapping[VolumeId, Volume],
-        renewer: Renewer,
-        block_bytes: int,
-    ) -> None:
-        """Open the end of the file; see `Writer`."""
-        self._path = path
-        self._renewer = renewer
-        self._resource = blocks.resource
-        self._dropped = weakref.finalize(self, renewer.drop, blocks.resource, blocks.lease)
-        self._dropped.atexit = False  # `logging` flushes and closes later
-        super().__init__(blocks, volumes, block_bytes=block_bytes)
-
-    def _in_turn(self, call: Callable[[], T]) -> T:
-        with naming(self._path):
-            return super()._in_turn(call)
-
-    def _check_lease(self) -> None:
-        self._renewer.check(self._resource, math.inf)
-
-    def _leave_to_recovery(self) -> None:
-        self._dropped()
-
-    def close(self) -> None:
-        """Seal the last block, close the file and end its lease.
-
-        After an error the lease lapses, and a recovery closes the file.
-        """
-        try:
-            super().close()
-        finally:
-            self._dropped()
 
 
 class Files:
@@ -394,7 +350,14 @@ class Files:
         try:
             self._written.watch(blocks)
             with naming(path):
-                return FileWriter(path, blocks, self._volumes, self._renewer, self._block_bytes)
+                return FileWriter(
+                    blocks,
+                    self._volumes,
+                    path=path,
+                    block_bytes=self._block_bytes,
+                    check=partial(self._renewer.check, blocks.resource, math.inf),
+                    drop=partial(self._renewer.drop, blocks.resource, blocks.lease),
+                )
         except BaseException:
             self._renewer.drop(blocks.resource, blocks.lease)
             give_back(self._leases, blocks.resource, blocks.lease)

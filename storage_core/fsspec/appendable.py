@@ -17,8 +17,9 @@ from lockgate.storage_core.errors import (
     PathNotDirectoryError,
     PathNotFoundError,
 )
-from lockgate.storage_core.files.files import Files, FileWriter
+from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.queries import FileStatus
+from lockgate.storage_core.files.writing.writer import FileWriter
 from lockgate.storage_core.fsspec.paths import Info
 from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings, load_settings

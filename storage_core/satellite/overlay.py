@@ -28,7 +28,7 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.file_recovery import RecoveredFile
-from lockgate.storage_core.files.files import Files, FileWriter
+from lockgate.storage_core.files.files import Files
 from lockgate.storage_core.files.namespace.mounts import Mount
 from lockgate.storage_core.files.namespace.queries import PAGE, FileStatus, listing, walk
 from lockgate.storage_core.files.namespace.rows import Inode, InodeKind
@@ -37,6 +37,7 @@ from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.removal import Removed
 from lockgate.storage_core.files.volumes.protocol import VolumeId
+from lockgate.storage_core.files.writing.writer import FileWriter
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
 from lockgate.storage_core.satellite.union_reads import LOG, Side, T, UnionReads

@@ -16,7 +16,7 @@ from lockgate.storage_core.files.reader import Reader
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
-from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.files.writing.writer import FileWriter
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stores import open_store
 from tests.support.files.file_world import FileWorld
@@ -61,12 +61,12 @@ class Contest:
             for take in range(self.takes // 2):
                 mine.acquire()
                 blocks = self._world.take(PATH, f"{name} {take}", self._members)
-                writer = Writer(blocks, volumes, block_bytes=7 * LINE_BYTES)
+                writer = FileWriter(blocks, volumes, block_bytes=7 * LINE_BYTES)
                 self._write(b"%s %04d" % (name.encode(), take), writer, other)
         finally:
             other.release(self.takes)  # also after an error
 
-    def _write(self, name: bytes, writer: Writer, other: threading.Semaphore) -> None:
+    def _write(self, name: bytes, writer: FileWriter, other: threading.Semaphore) -> None:
         """Write lines until the other process has the file: it takes it in the middle of a call."""
         number = 0
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 import msgspec
 
 from lockgate.storage_core.errors import FencedError, InvalidInputError, LockgateError, OutcomeUnknownError
-from lockgate.storage_core.files.blocks import BlockRecord
+from lockgate.storage_core.files.blocks import BlockRecord, naming
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
@@ -41,12 +42,12 @@ KEPT_BYTES: Final = BLOCK_BYTES + SEND_BYTES
 """Bytes that are kept to be sent again; then the writer flushes by itself, if a full block was not sealed."""
 
 
-class Writer(io.BufferedIOBase):
+class FileWriter(io.BufferedIOBase):
     """Appends to a file; `flush` returns when all bytes are durable on all members of the last block.
 
-    The file's lease is held by the caller. A process that takes it over fences this writer: its next
-    flush raises `FencedError`. Threads may share a writer. A fork may not: there each write and flush raises
-    `FencedError`, and a close leaves the file to the parent.
+    A process that takes the file's lease over fences this writer: its next flush raises `FencedError`.
+    Threads may share a writer. A fork may not: there each write and flush raises `FencedError`, and a close
+    leaves the file to the parent.
 
     A signal handler that raises within a call, as at Ctrl-C or a time limit, ends the writer as a crash does:
     what was flushed before is durable, and of later bytes the first ones may be. Each later call raises
@@ -54,12 +55,21 @@ class Writer(io.BufferedIOBase):
     """
 
     def __init__(
-        self, blocks: JournalBlocks, volumes: Mapping[VolumeId, Volume], *, block_bytes: int = BLOCK_BYTES
+        self,
+        blocks: JournalBlocks,
+        volumes: Mapping[VolumeId, Volume],
+        *,
+        path: str = "the file",
+        block_bytes: int = BLOCK_BYTES,
+        check: Callable[[], object] = lambda: None,
+        drop: Callable[[], object] = lambda: None,
     ) -> None:
         """Open the end of the file: an earlier writer is fenced, and its last block is resealed.
 
         Args:
             block_bytes: Length of a full block.
+            check: Raises `FencedError` if the lease is known to be lost.
+            drop: Lets the lease lapse, once the writer has ended or nothing refers to it.
 
         Raises:
             InvalidInputError: `block_bytes` is not positive.
@@ -69,7 +79,11 @@ class Writer(io.BufferedIOBase):
             raise InvalidInputError(f"block_bytes={block_bytes}: give a number of bytes, at least 1")
         self._blocks = blocks
         self._volumes = volumes
+        self._path = path
         self._block_bytes = block_bytes
+        self._check_lease = check
+        self._drop_lease = weakref.finalize(self, drop)
+        self._drop_lease.atexit = False  # `logging` flushes and closes later
         self._guard = ForkGuard("the writer of a file", remedy="write in that process, or a file of your own")
         self._lock = threading.RLock()
         self._is_in_call = False
@@ -149,21 +163,21 @@ class Writer(io.BufferedIOBase):
         if self._pipeline is not None:
             self._pipeline.flush()
 
-    def _check_lease(self) -> None:
-        """Raise `FencedError` if it is known to be lost; here only members and the journal know."""
-
     def close(self) -> None:
         """Seal the last block, close the file and give its lease back.
 
         After an error the file is left to the recovery of its lease, and the writer is closed nevertheless.
         """
-        if not self._guard.is_this:
-            self._end()
-        elif self._is_interrupted and not self._has_ended:
-            self._end()
-            raise FencedError(_INTERRUPTED)
-        elif not self._has_ended:
-            self._in_turn(self._close)
+        try:
+            if not self._guard.is_this:
+                self._end()
+            elif self._is_interrupted and not self._has_ended:
+                self._end()
+                raise FencedError(_INTERRUPTED)
+            elif not self._has_ended:
+                self._in_turn(self._close)
+        finally:
+            self._drop_lease()
 
     def _close(self) -> None:
         if self._has_ended:
@@ -224,7 +238,7 @@ class Writer(io.BufferedIOBase):
     def _in_turn(self, call: Callable[[], T]) -> T:
         """Make a call that no other one is beside; one that is interrupted is the last one."""
         self._guard.check()
-        with self._lock:
+        with self._lock, naming(self._path):
             if self._is_interrupted:
                 raise FencedError(_INTERRUPTED)
             if self._is_in_call:
@@ -236,10 +250,7 @@ class Writer(io.BufferedIOBase):
                 raise
             except BaseException:
                 self._is_interrupted = True
-                self._leave_to_recovery()
+                self._drop_lease()
                 raise
             finally:
                 self._is_in_call = False
-
-    def _leave_to_recovery(self) -> None:
-        """Let the lease lapse; here it is the caller's."""

@@ -20,7 +20,7 @@ from lockgate.storage_core.files.file_recovery import settle
 from lockgate.storage_core.files.reseal import reseal
 from lockgate.storage_core.files.volumes.replica import ReplicaState
 from lockgate.storage_core.files.writing import writer as writer_module
-from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.files.writing.writer import FileWriter
 from tests.conftest import Summarise
 from tests.support.files.faulty_volumes import Inline
 from tests.support.files.file_world import FileWorld
@@ -84,7 +84,7 @@ class Process(threading.Thread):
     def write(self, text: bytes) -> None:
         blocks = self.world.take(self.path, self.name)
         self.taken = self.steps
-        writer = Writer(blocks, self.world.volumes, block_bytes=BLOCK_BYTES)
+        writer = FileWriter(blocks, self.world.volumes, block_bytes=BLOCK_BYTES)
         self.found = (BEFORE + WRITTEN)[: writer.tell()]
         for end in range(2, len(text) + 1, 2):
             writer.write(text[end - 2 : end])

@@ -15,7 +15,7 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, JournalUnavailableError
 from lockgate.storage_core.files.files import Files
-from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.files.writing.writer import FileWriter
 from lockgate.storage_core.satellite.open_overlay import open_files
 from lockgate.storage_core.settings import Settings
 from tests.support.cli import Run, document
@@ -193,7 +193,7 @@ def test_a_file_is_replaced_when_the_new_one_is_complete(tree: Run, local: Path)
 
 
 @contextmanager
-def following(writer: Writer) -> Iterator[subprocess.Popen[bytes]]:
+def following(writer: FileWriter) -> Iterator[subprocess.Popen[bytes]]:
     """Start `tail -f` of the file that is being written, which has printed its first line."""
     writer.write(b"one\n")
     writer.flush()

@@ -16,7 +16,7 @@ from lockgate.storage_core.files import files as files_module
 from lockgate.storage_core.files.blocks import BlockRecord
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks
 from lockgate.storage_core.files.writing import writer as writer_module
-from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.files.writing.writer import FileWriter
 from tests.support.files.file_world import TEXT, FileWorld, at
 
 
@@ -87,7 +87,7 @@ def test_a_writer_that_is_paused_before_its_block_has_replicas_acknowledges_noth
         if is_deleted:
             world.files.delete("/a.log")
         else:
-            with Writer(world.take("/a.log", "new"), world.volumes) as new:
+            with FileWriter(world.take("/a.log", "new"), world.volumes) as new:
                 new.write(b"new")
 
     with at("pipeline.create.before", take_over):

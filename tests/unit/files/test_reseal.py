@@ -8,7 +8,7 @@ import pytest
 
 from lockgate.storage_core.errors import MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.files.blocks import BlockRecord
-from lockgate.storage_core.files.files import FileWriter
+from lockgate.storage_core.files.files import Files, FileWriter
 from lockgate.storage_core.files.length import ChosenLength, choose_length, readable_length
 from lockgate.storage_core.files.volumes.protocol import VolumeId
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
@@ -23,7 +23,9 @@ SEALED, WRITING = ReplicaState.SEALED, ReplicaState.WRITING
 Harm = Callable[[FaultyDirectory, BlockId], object]
 
 
-def left(world: FileWorld, *, acknowledges: bool = True, ends: bool = True) -> tuple[BlockId, FileWriter]:
+def left(
+    world: FileWorld, *, acknowledges: bool = True, ends: bool = True
+) -> tuple[BlockId, Files, FileWriter]:
     """Flush two pieces, the first of which is committed; by default the process ends then, and its lease."""
     for volume in world.opened.values():
         volume.refuses = set() if acknowledges else {"acknowledge"}
@@ -35,7 +37,7 @@ def left(world: FileWorld, *, acknowledges: bool = True, ends: bool = True) -> t
     if ends:
         files.close()
         world.lapse()
-    return world.blocks()[0], writer
+    return world.blocks()[0], files, writer
 
 
 def is_damaged(volume: FaultyDirectory, block: BlockId) -> None:
@@ -52,7 +54,7 @@ def is_cut(volume: FaultyDirectory, block: BlockId) -> None:
 def test_a_replica_with_too_few_bytes_shrinks_nothing_and_gets_them_from_another_one(
     world: FileWorld, harm: Harm, acknowledges: bool
 ) -> None:
-    block, _ = left(world, acknowledges=acknowledges)
+    block, *_ = left(world, acknowledges=acknowledges)
     for name in (A, B):
         harm(world.opened[name], block)
     world.files.recover(PATH)
@@ -61,7 +63,7 @@ def test_a_replica_with_too_few_bytes_shrinks_nothing_and_gets_them_from_another
 
 
 def test_a_member_out_of_reach_is_not_waited_for_if_another_one_is_whole(world: FileWorld) -> None:
-    block, _ = left(world)
+    block, *_ = left(world)
     is_damaged(world.opened[A], block)
     world.opened[B].is_up = False
     world.files.recover(PATH)
@@ -70,7 +72,7 @@ def test_a_member_out_of_reach_is_not_waited_for_if_another_one_is_whole(world: 
 
 
 def test_damage_on_each_member_that_answers_is_told_and_waits_for_the_others(world: FileWorld) -> None:
-    block, _ = left(world)
+    block, *_ = left(world)
     is_damaged(world.opened[A], block)
     world.opened[B].lose(block)
     world.opened[C].is_up = False
@@ -92,7 +94,7 @@ def test_damage_on_each_member_that_answers_is_told_and_waits_for_the_others(wor
 def test_damage_on_all_members_is_told_until_an_operator_accepts_the_loss(
     world: FileWorld, harms: list[Harm], kept: bytes
 ) -> None:
-    block, _ = left(world)
+    block, *_ = left(world)
     for name, harm in zip(NAMES, harms, strict=True):
         harm(world.opened[name], block)
     for _ in range(2):
@@ -105,7 +107,7 @@ def test_damage_on_all_members_is_told_until_an_operator_accepts_the_loss(
 @pytest.mark.parametrize("knows", ["a damaged member", "the journal", "the writer"])
 def test_what_is_known_to_be_acknowledged_is_not_given_up(world: FileWorld, knows: str) -> None:
     """The member that answers is cut without a trace."""
-    block, writer = left(world, acknowledges=False, ends=False)
+    block, files, writer = left(world, acknowledges=False, ends=False)
     one, other, away = world.opened.values()
     away.is_up = False
     if knows == "a damaged member":
@@ -114,11 +116,11 @@ def test_what_is_known_to_be_acknowledged_is_not_given_up(world: FileWorld, know
     else:
         one.is_up = False
     if knows == "the journal":
-        writer._renewer.renew()
+        files.renewer.renew()
     is_cut(other, block)
     writer.write(MORE)
     if knows != "the writer":
-        writer._renewer.close()
+        files.close()
         world.lapse()
     with pytest.raises(StoreUnavailableError, match="at least 7 bytes were flushed"):
         writer.flush() if knows == "the writer" else world.files.recover(PATH)
@@ -139,7 +141,7 @@ def test_a_block_with_an_unreachable_member_and_no_replica_elsewhere_waits(world
 @pytest.mark.parametrize("call", ["fence", "append", "finish"])
 @pytest.mark.parametrize("fault", ["loses", "refuses"])
 def test_a_member_without_an_answer_is_dropped(world: FileWorld, call: str, fault: str) -> None:
-    block, _ = left(world)
+    block, *_ = left(world)
     for name in (A, B):
         world.opened[name].append(block, world.records(PATH)[0].stamp, len(FLUSHED), MORE)
     getattr(world.opened[C], fault).add(call)

@@ -14,7 +14,7 @@ from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.replica_check import CONFIRMED_S, HeadSlices, store_report
 from lockgate.storage_core.files.volumes.protocol import Volume
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica
-from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.files.writing.writer import FileWriter
 from lockgate.storage_core.settings import load_settings
 from lockgate.storage_core.stamp import Stamp
 from tests.support.commit.destination import Crash
@@ -207,7 +207,7 @@ def test_what_changes_during_a_check_is_not_reported(
 def test_a_file_that_is_closed_after_its_replica_was_looked_at_is_not_reported(
     world: FileWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    volume, opened = world.opened[NAMES[0]], list[Writer]()
+    volume, opened = world.opened[NAMES[0]], list[FileWriter]()
     listed, look = volume.replicas, comparison.stat_replica
 
     def open_after(after: BlockId | None, limit: int) -> tuple[Replica, ...]:

@@ -14,7 +14,7 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
-from lockgate.storage_core.files.writing.writer import Writer
+from lockgate.storage_core.files.writing.writer import FileWriter
 from tests.support.files.file_world import NAMES, FileWorld, at
 
 PATH = "/a.log"
@@ -148,9 +148,9 @@ def test_threads_share_a_writer(world: FileWorld, point: str, *, flushes: bool) 
             call()
 
 
-@pytest.mark.parametrize("call", [lambda writer: writer.write(b"two"), Writer.flush, Writer.close])
+@pytest.mark.parametrize("call", [lambda writer: writer.write(b"two"), FileWriter.flush, FileWriter.close])
 def test_a_signal_handler_within_a_call_is_refused_and_harms_nothing(
-    world: FileWorld, call: Callable[[Writer], object]
+    world: FileWorld, call: Callable[[FileWriter], object]
 ) -> None:
     writer = world.begin(b"")
     writer.write(b"one")
