@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,9 @@ from lockgate.storage_core.files.volumes.directory.directory_volume import Direc
 from lockgate.storage_core.files.volumes.protocol import Volume, VolumeId
 from lockgate.storage_core.files.volumes.s3.s3_volume import S3Volume
 from lockgate.storage_core.files.writing.writer import FileWriter
-from lockgate.storage_core.settings import load_settings
-from lockgate.storage_core.stores import open_store
+from lockgate.storage_core.stores.instrumented import InstrumentedStore
+from lockgate.storage_core.stores.local.store import LocalStore
+from lockgate.storage_core.stores.protocol import DeleteFailure, ObjectInfo
 from tests.support.files.file_world import FileWorld
 from tests.support.journal.checkpoints import JournalWorld
 from tests.support.soak import rounds
@@ -27,6 +29,24 @@ PATH = "/a.log"
 LINES = 5
 """Lines that a process has acknowledged before it lets the other one take the file."""
 LINE_BYTES = 14
+
+
+class Bucket(LocalStore):
+    """Lists all keys of one moment, as S3 does; a directory is read while it changes."""
+
+    lock = threading.RLock()
+
+    def pages(self, prefix: str = "", **limits: Any) -> Iterator[Sequence[ObjectInfo]]:
+        with self.lock:
+            return iter(list(super().pages(prefix, **limits)))
+
+    def create(self, key: str, data: bytes) -> ObjectInfo:
+        with self.lock:
+            return super().create(key, data)
+
+    def delete_many(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        with self.lock:
+            return super().delete_many(keys)
 
 
 class Contest:
@@ -98,7 +118,7 @@ def test_two_processes_that_take_a_file_from_each_other_lose_no_acknowledged_lin
 ) -> None:
     def volumes() -> dict[VolumeId, Volume]:
         if kind == "bucket":
-            opened: list[Volume] = [S3Volume(open_store(str(tmp_path / "bucket"), load_settings()))]
+            opened: list[Volume] = [S3Volume(InstrumentedStore(Bucket(tmp_path / "bucket")))]
         else:
             opened = [DirectoryVolume(tmp_path / name) for name in ("one", "two")]
         return {volume.id: volume for volume in opened}
