@@ -29,12 +29,9 @@ def world(world: FileWorld) -> FileWorld:
     return world.fill()
 
 
-@pytest.mark.parametrize("page", [1, 2, 500])
-def test_whole_replicas_are_counted_and_no_entry_is_written(
-    world: FileWorld, page: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (comparison, replica_check):
-        monkeypatch.setattr(module, "PAGE", page)
+@pytest.mark.parametrize("page", [1, 2, 500], indirect=True)
+@pytest.mark.usefixtures("page")
+def test_whole_replicas_are_counted_and_no_entry_is_written(world: FileWorld) -> None:
     before, seen = world.entries(), []
     check = world.files.upkeep.check(progress=lambda *one: seen.append(one))
     assert list(check.findings()) == []
@@ -45,12 +42,9 @@ def test_whole_replicas_are_counted_and_no_entry_is_written(
     assert all(row.reported_s for row in world.rows(ReportedVolume))
 
 
-@pytest.mark.parametrize("page", [1, 500])
-def test_each_replica_that_differs_is_found_with_its_file(
-    world: FileWorld, page: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (comparison, replica_check):
-        monkeypatch.setattr(module, "PAGE", page)
+@pytest.mark.parametrize("page", [1, 500], indirect=True)
+@pytest.mark.usefixtures("page")
+def test_each_replica_that_differs_is_found_with_its_file(world: FileWorld) -> None:
     first, second, third, other = world.blocks()
     volume = world.opened[NAMES[0]]
     volume.lose(first)
@@ -84,11 +78,9 @@ def test_each_replica_that_differs_is_found_with_its_file(
     assert [row.block for row in world.rows(DamagedReplica)] == [other]
 
 
-def test_a_check_that_was_stopped_goes_on_where_it_was(
-    world: FileWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (comparison, replica_check):
-        monkeypatch.setattr(module, "PAGE", 1)
+@pytest.mark.parametrize("page", [1], indirect=True)
+@pytest.mark.usefixtures("page")
+def test_a_check_that_was_stopped_goes_on_where_it_was(world: FileWorld) -> None:
     first, second, *_ = world.blocks()
     volume = world.opened[NAMES[0]]
     for block, data in ((first, TEXT[:8]), (second, TEXT[8:16])):

@@ -14,7 +14,6 @@ from lockgate.storage_core.errors import (
 )
 from lockgate.storage_core.files.namespace.members import RegisterVolume
 from lockgate.storage_core.files.namespace.rows import RegisteredVolume, VolumeState
-from lockgate.storage_core.files.replicas import comparison, replica_check
 from lockgate.storage_core.files.replicas.comparison import Problem
 from lockgate.storage_core.files.replicas.repair import Repaired
 from lockgate.storage_core.journal.safe_mode import add_operators_reason, leave_safe_mode
@@ -41,12 +40,9 @@ def remove(world: FileWorld, *, is_lost: bool = False, accept_loss: bool = False
     return world.files.upkeep.repair()
 
 
-@pytest.mark.parametrize("page", [1, 500])
-def test_the_blocks_of_a_volume_move_to_others_and_it_is_forgotten(
-    world: FileWorld, page: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (comparison, replica_check):
-        monkeypatch.setattr(module, "PAGE", page)
+@pytest.mark.parametrize("page", [1, 500], indirect=True)
+@pytest.mark.usefixtures("page")
+def test_the_blocks_of_a_volume_move_to_others_and_it_is_forgotten(world: FileWorld) -> None:
     done = remove(world)
     assert (done.copied, done.marked, done.problems) == (4 + 3 * 3, 7, [])
     assert GONE not in states(world)
@@ -83,12 +79,9 @@ def test_what_cannot_move_stays_and_its_volume_gets_nothing_new(world: FileWorld
     assert GONE not in states(world)
 
 
-@pytest.mark.parametrize("page", [1, 500])
-def test_a_lost_volume_is_dropped_and_what_only_it_had_is_refused_or_named(
-    world: FileWorld, page: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (comparison, replica_check):
-        monkeypatch.setattr(module, "PAGE", page)
+@pytest.mark.parametrize("page", [1, 500], indirect=True)
+@pytest.mark.usefixtures("page")
+def test_a_lost_volume_is_dropped_and_what_only_it_had_is_refused_or_named(world: FileWorld) -> None:
     world.opened[GONE].is_up = False
     before = len(world.entries())
     with pytest.raises(

@@ -14,7 +14,9 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.writing.pipeline import UnflushedBytes
 from lockgate.storage_core.files.writing.writer import FileWriter
+from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
 from tests.support.files.file_world import NAMES, FileWorld, at
 
 PATH = "/a.log"
@@ -169,3 +171,9 @@ def test_a_signal_handler_within_a_call_is_refused_and_harms_nothing(
 def test_a_writer_needs_a_block_size(world: FileWorld) -> None:
     with pytest.raises(InvalidInputError, match="block_bytes=0"):
         world.begin(b"", block_bytes=0)
+
+
+def test_one_piece_that_is_kept_is_not_copied() -> None:
+    kept, data = UnflushedBytes(0), bytes(SMALL_BYTES)
+    kept.add(data)
+    assert kept.unsent() is data
