@@ -192,7 +192,7 @@ class DirectoryVolume(ReplicaFiles):
                 with suppress(FileNotFoundError):
                     replica = self._loaded(block, newest).view()
                 before, found = found, self._logs(block)  # a fence may have come meanwhile
-            if replica is not None and found.suffixes.get(replica.stamp) == FENCED:
+            if replica is not None and found.is_fenced(replica.stamp):
                 return replace(replica, is_fenced=True)
             return replica
 
@@ -202,7 +202,7 @@ class DirectoryVolume(ReplicaFiles):
             found = self._logs(block)
             found.refuse_older(block, stamp)
             self._source(block, found, committed)
-            if stamp not in found.suffixes:
+            if found.newest != stamp:
                 found = self._new_log(block, stamp, lambda: self._fenced(block, stamp, committed))
                 self._delete_old(block, stamp, found)
             return self._at(block, stamp).view()

@@ -263,7 +263,7 @@ class ReplicaFiles(VolumeFolder):
             if newest and token is not None and token != self._headed(block, newest).view().token:
                 return False
             self.drop_writer(block)
-            for _, name in sorted(found.logs):  # the newest one last: what there is, is whole until then
+            for _, name in found.logs:  # the newest one last: what there is, is whole until then
                 self.disk.discard(name, folder)
             found = logs_in(folder)
             if found.newest is not None:  # a fence has come between

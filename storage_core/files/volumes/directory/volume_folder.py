@@ -18,30 +18,27 @@ from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores.os_errors import translated
 
-_NAME: Final = re.compile(r"([0-9]{18})-([0-9]{20})(\.log|\.fenced|\.[0-9a-f]+\.new)")
+_NAME: Final = re.compile(r"([0-9]{18})-([0-9]{20})(?:\.log|\.fenced|\.[0-9a-f]+\.new)")
 
 
 class BlockLogs(NamedTuple):
-    """The files of a block.
+    """The names of a block's logs and claims, in the order of their stamps."""
 
-    Attributes:
-        suffixes: Suffix of each log.
-        logs: Names of the logs. A trim that came after a fence has made a second one of its stamp.
-        claims: Names of the claims.
-    """
-
-    suffixes: dict[Stamp, str]
     logs: list[tuple[Stamp, str]]
     claims: list[tuple[Stamp, str]]
 
     @property
     def newest(self) -> Stamp | None:
         """Return the stamp of the newest log."""
-        return max(self.suffixes, default=None)
+        return self.logs[-1][0] if self.logs else None
 
     def top(self, least: Stamp) -> Stamp:
         """Return the newest stamp of a log or a claim, at least a given one."""
-        return max([least, *self.suffixes, *(stamp for stamp, _ in self.claims)])
+        return max([least, *(stamp for stamp, _ in self.logs[-1:] + self.claims[-1:])])
+
+    def is_fenced(self, stamp: Stamp) -> bool:
+        """Return whether a log was fenced, also if a trim that came later has made a second one."""
+        return any(one == stamp and name.endswith(FENCED) for one, name in self.logs)
 
     def refuse_older(self, block: BlockId, stamp: Stamp) -> None:
         """Refuse a stamp that is older than a log or a claim, or whose log was fenced.
@@ -49,7 +46,7 @@ class BlockLogs(NamedTuple):
         Raises:
             FencedError: It is.
         """
-        if self.top(stamp) > stamp or self.suffixes.get(stamp) == FENCED:
+        if self.top(stamp) > stamp or self.is_fenced(stamp):
             raise FencedError(
                 f"block {block} was fenced at stamp {self.top(stamp)}; the call had {stamp}: a newer writer "
                 "has it; stop"
@@ -66,15 +63,11 @@ def names_in(folder: str | int) -> list[str]:
 
 def logs_in(folder: str | int) -> BlockLogs:
     """Return the files of a block's folder, by its path or as it was opened."""
-    found = BlockLogs({}, [], [])
-    for name in names_in(folder):
+    found = BlockLogs([], [])
+    for name in sorted(names_in(folder)):
         if (match := _NAME.fullmatch(name)) is not None:
-            stamp, suffix = Stamp(int(match[1]), int(match[2])), match[3]
-            if suffix.endswith(".new"):
-                found.claims.append((stamp, name))
-            else:
-                found.suffixes[stamp] = suffix
-                found.logs.append((stamp, name))
+            kind = found.claims if name.endswith(".new") else found.logs
+            kind.append((Stamp(int(match[1]), int(match[2])), name))
     return found
 
 
