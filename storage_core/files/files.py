@@ -181,7 +181,8 @@ class Files:
                 f"{path}: a length of {length_bytes!r} is no number of bytes; nothing was changed"
             ) from None
         Files.recover(self, path)
-        found = self._journal.read(lambda reading: status(reading, path))
+        with self._journal.reading() as reading:
+            found = status(reading, path)
         _check_length(path, length_bytes, found.length_bytes)
         blocks = self._open(path, "append", self._members)
         with closing(path, blocks, self._renewer, self._leases):
@@ -292,7 +293,8 @@ class Files:
 
     def recover(self, path: str, *, accept_loss: bool = False) -> int | None:
         """Recover a file by its path; see `FileRecovery.recover`."""
-        inode = self._journal.read(lambda reading: file_at(reading, path))
+        with self._journal.reading() as reading:
+            inode = file_at(reading, path)
         return self.recovery.recover(inode, accept_loss=accept_loss)
 
     def recover_lapsed(
@@ -392,7 +394,9 @@ class Files:
         """Fence the writer of a file that was deleted, if one was, at the members that answer."""
         if inode is None:
             return
-        for record in self._journal.read(lambda reading: blocks_of(reading, inode))[-1:]:
+        with self._journal.reading() as reading:
+            last = blocks_of(reading, inode)[-1:]
+        for record in last:
             for volume in record.members if record.state is ReplicaState.WRITING else ():
                 with suppress(NotAppliedError, OutcomeUnknownError, FencedError):  # else its renewal fails
                     known_volume(self._volumes, volume).fence(record.block, stamp, record.stamp)

@@ -60,11 +60,13 @@ class JournalBlocks:
 
     def records(self) -> tuple[BlockRecord, ...]:
         """Return the file's blocks in order, as they are now."""
-        return self._journal.read(lambda reading: blocks_of(reading, self._file))
+        with self._journal.reading() as reading:
+            return blocks_of(reading, self._file)
 
     def record(self, block: BlockId) -> BlockRecord | None:
         """Return a block as it is now, None if it was removed."""
-        return self._journal.read(lambda reading: block_of(reading, block))
+        with self._journal.reading() as reading:
+            return block_of(reading, block)
 
     def add(self, last: BlockRecord | None = None) -> BlockRecord:
         """Add an empty block at the end of the file; after an error the next call repeats that request."""
@@ -78,7 +80,8 @@ class JournalBlocks:
 
     def acknowledged(self, block: BlockId, stamp: Stamp) -> int:
         """Return how many bytes of a block all members have, as the last renewals say; 0 where not known."""
-        return self._journal.read(lambda reading: acknowledged(reading, self._file, block, stamp))
+        with self._journal.reading() as reading:
+            return acknowledged(reading, self._file, block, stamp)
 
     def note_acknowledged(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
         """Note that all members have these bytes; it is stored with the next renewal of the lease."""

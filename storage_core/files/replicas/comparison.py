@@ -181,7 +181,8 @@ def only_replicas(journal: Journal, volume: VolumeId) -> Iterator[Finding]:
 
 def read_block(journal: Journal, block: BlockId) -> BlockRecord | None:
     """Return a block, None if it was removed."""
-    return journal.read(lambda reading: block_of(reading, block))
+    with journal.reading() as reading:
+        return block_of(reading, block)
 
 
 def difference(

@@ -163,7 +163,8 @@ class Copies:
     def _copy(self, record: BlockRecord, volume: VolumeId) -> None:
         """Copy a block and journal the member; the copy takes the place of a replica with a fault."""
         refuse_in_safe_mode(self.journal, "a copy of a block")
-        began_s = self.journal.read(lambda reading: reading.now_s())
+        with self.journal.reading() as reading:
+            began_s = reading.now_s()
         at, stamp, length = record.block, record.stamp, record.length_bytes
         to = known_volume(self.volumes, volume)
         if stat_replica(to, at) is not None:
