@@ -38,18 +38,10 @@ from lockgate.storage_core.files.file_recovery import (
     give_back,
     settle,
 )
+from lockgate.storage_core.files.namespace import queries
 from lockgate.storage_core.files.namespace.file_blocks import OpenFile
 from lockgate.storage_core.files.namespace.journal_blocks import JournalBlocks, WrittenLengths
-from lockgate.storage_core.files.namespace.queries import (
-    FileStatus,
-    blocks_of,
-    file_at,
-    is_open,
-    listing,
-    named_file,
-    status,
-    whole_file,
-)
+from lockgate.storage_core.files.namespace.queries import FileStatus
 from lockgate.storage_core.files.namespace.tree import Delete, MakeDirectory, Rename
 from lockgate.storage_core.files.namespace.tree_paths import parse_path, shown
 from lockgate.storage_core.files.namespace.volume_urls import read_registered, register_members
@@ -155,9 +147,9 @@ class Files:
 
     def open(self, path: str) -> Reader:
         """Return a reader of a file; it follows a file that is being written."""
-        inode, records = self.reads.read(lambda reading: named_file(reading, path))
+        inode, records = self.reads.read(lambda reading: queries.named_file(reading, path))
         return Reader(
-            lambda: self.reads.read(lambda reading: whole_file(reading, inode)),
+            lambda: self.reads.read(lambda reading: queries.whole_file(reading, inode)),
             self._volumes,
             records,
             path=path,
@@ -182,7 +174,7 @@ class Files:
             ) from None
         Files.recover(self, path)
         with self._journal.reading() as reading:
-            found = status(reading, path)
+            found = queries.status(reading, path)
         _check_length(path, length_bytes, found.length_bytes)
         blocks = self._open(path, "append", self._members)
         with closing(path, blocks, self._renewer, self._leases):
@@ -216,7 +208,7 @@ class Files:
                 self._journal.apply(MakeDirectory(path=shown(names[:depth]), mounts=self.mounts))
             except AlreadyExistsError:
                 with self._journal.reading() as reading:
-                    if not parents or not status(reading, shown(names[:depth])).is_directory:
+                    if not parents or not queries.status(reading, shown(names[:depth])).is_directory:
                         raise
 
     def rename(self, path: str, target: str, *, replace: bool = False) -> None:
@@ -266,11 +258,11 @@ class Files:
         Args:
             after: Last name of the page before.
         """
-        return self.reads.read(lambda reading: listing(reading, path, after))
+        return self.reads.read(lambda reading: queries.listing(reading, path, after))
 
     def status(self, path: str) -> FileStatus:
         """Return what a path names."""
-        return self.reads.read(lambda reading: status(reading, path))
+        return self.reads.read(lambda reading: queries.status(reading, path))
 
     def is_open(self, found: FileStatus) -> bool:
         """Return whether a file, whatever its path now, has a writer or one that ended without closing it.
@@ -278,7 +270,7 @@ class Files:
         Raises:
             PathNotFoundError: It was deleted.
         """
-        return self.reads.read(lambda reading: is_open(reading, found.inode))
+        return self.reads.read(lambda reading: queries.is_open(reading, found.inode))
 
     def readable_bytes(self, path: str) -> int | None:
         """Return how many bytes of a file can be read now: those that were flushed, also while it is written.
@@ -294,7 +286,7 @@ class Files:
     def recover(self, path: str, *, accept_loss: bool = False) -> int | None:
         """Recover a file by its path; see `FileRecovery.recover`."""
         with self._journal.reading() as reading:
-            inode = file_at(reading, path)
+            inode = queries.file_at(reading, path)
         return self.recovery.recover(inode, accept_loss=accept_loss)
 
     def recover_lapsed(
@@ -395,7 +387,7 @@ class Files:
         if inode is None:
             return
         with self._journal.reading() as reading:
-            last = blocks_of(reading, inode)[-1:]
+            last = queries.blocks_of(reading, inode)[-1:]
         for record in last:
             for volume in record.members if record.state is ReplicaState.WRITING else ():
                 with suppress(NotAppliedError, OutcomeUnknownError, FencedError):  # else its renewal fails
