@@ -59,7 +59,7 @@ class Process(threading.Thread):
         self._goes.acquire()
         try:
             self._call(self)
-        except (FencedError, NotAppliedError):
+        except FencedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised by `go`
             self.error = error

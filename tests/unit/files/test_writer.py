@@ -32,6 +32,15 @@ def test_a_lost_answer_of_a_member_is_asked_again(world: FileWorld, call: str) -
     world.check_sealed(PATH, b"one, two")
 
 
+def test_a_member_that_refuses_an_append_is_dropped_although_it_answers(world: FileWorld) -> None:
+    writer = world.begin(b"one")
+    world.opened[NAMES[1]].refuses.add("append")
+    writer.write(b", two")
+    writer.close()
+    assert world.records(PATH)[0].members == (NAMES[0], NAMES[2])
+    world.check_sealed(PATH, b"one, two")
+
+
 def test_a_file_stays_writable_when_all_its_volumes_are_restarted(world: FileWorld) -> None:
     writer = world.begin(b"one")
     writer.write(b", two")

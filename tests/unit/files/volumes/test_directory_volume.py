@@ -332,6 +332,17 @@ def test_the_log_of_a_damaged_replica_stays_until_its_length_was_chosen(tmp_path
         assert [path.name for path in log_of(tmp_path).parent.iterdir()] == [log_of(tmp_path, S3).name]
 
 
+def test_bytes_that_a_fence_has_copied_are_missed_though_not_acknowledged(tmp_path: Path) -> None:
+    with DirectoryVolume(tmp_path) as volume:
+        volume.create(B, S1)
+        volume.append(B, S1, 0, b"abc")
+        volume.fence(B, S2, S1)
+    log = log_of(tmp_path, S2)
+    log.write_bytes(log.read_bytes().rstrip(b"\0")[:-1])
+    with DirectoryVolume(tmp_path) as volume:
+        assert volume.stat(B).damage  # type: ignore[union-attr]
+
+
 def test_what_a_dead_process_has_staged_is_deleted_by_a_later_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

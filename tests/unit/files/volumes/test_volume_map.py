@@ -44,14 +44,12 @@ class World:
         self.places: dict[VolumeId, Place] = {}
         self.up: set[str] = set()
         self.asked: list[VolumeId] = []
-        self.reads = 0
         self.is_journal_up = True
         self.map = VolumeMap(
             home, self._read, self._connect, journal="j", replicas=replicas, clock=self.clock
         )
 
     def _read(self) -> dict[VolumeId, Place]:
-        self.reads += 1
         if not self.is_journal_up:
             raise JournalUnavailableError("the journal is down on purpose")
         return dict(self.places)
