@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
+from lockgate.storage_core.files.volumes.protocol import Volume
 from lockgate.storage_core.files.volumes.replica import BlockId, Replica, ReplicaState
 from lockgate.storage_core.stamp import Stamp
 
@@ -15,7 +16,7 @@ S0, S1, S2, S3, S9 = (Stamp(1, number) for number in (0, 1, 2, 3, 9))
 WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
 
 
-def flush(volume: DirectoryVolume, stamp: Stamp, offset: int, data: bytes) -> None:
+def flush(volume: Volume, stamp: Stamp, offset: int, data: bytes) -> None:
     volume.append(B, stamp, offset, data)
     volume.flush(B, stamp)
     volume.acknowledge(B, stamp, offset + len(data))
@@ -40,8 +41,8 @@ def whole_replica(folder: Path, committed: Stamp = S0) -> tuple[Replica, bytes]:
         return fenced, volume.read(B, S9, 0, 100)
 
 
-def fence_and_append(stamp: Stamp, data: bytes, committed: Stamp = S1) -> Callable[[DirectoryVolume], object]:
-    def call(volume: DirectoryVolume) -> None:
+def fence_and_append(stamp: Stamp, data: bytes, committed: Stamp = S1) -> Callable[[Volume], object]:
+    def call(volume: Volume) -> None:
         flush(volume, stamp, volume.fence(B, stamp, committed).length_bytes, data)
 
     return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,32 +16,15 @@ from tests.support.soak import IS_SOAK
 
 PIECES = (b"abcdef", b"gh", b"ijk")
 WHOLE = b"".join(PIECES)
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "flip": lambda data, at: data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :],
+    "cut": lambda data, at: data[:at],
+    "zero": lambda data, at: data[:at] + bytes(len(data) - at),
+}
 
 
-def _flip(log: Path, at: int) -> None:
-    data = log.read_bytes()
-    log.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
-
-
-def _cut(log: Path, at: int) -> None:
-    log.write_bytes(log.read_bytes()[:at])
-
-
-def _zero(log: Path, at: int) -> None:
-    data = log.read_bytes()
-    log.write_bytes(data[:at] + bytes(len(data) - at))
-
-
-def _remove_log(log: Path, _: int) -> None:
-    log.unlink()
-
-
-def _remove_replica(log: Path, _: int) -> None:
-    shutil.rmtree(log.parent)
-
-
-def _write(world: FileWorld, path: str, members: int, *, is_closed: bool, is_continued: bool) -> int:
-    """Write and flush a file, and return its block; one that is not closed is left by a writer that dies."""
+def _write(world: FileWorld, path: str, members: int, *, is_closed: bool, is_continued: bool) -> list[Path]:
+    """Write a file, and return its logs on a volume; one that is not closed is left by a writer that dies."""
     files = world.process(block_bytes=100)
     writer = files.create(path, members=world.names[:members])
     for piece in PIECES:
@@ -53,7 +37,7 @@ def _write(world: FileWorld, path: str, members: int, *, is_closed: bool, is_con
         writer.close()
     files.close()
     (record,) = world.records(path)
-    return record.block
+    return sorted(world.opened[world.names[0]].log(record.block).parent.iterdir())
 
 
 def _places(log: Path) -> list[int]:
@@ -64,7 +48,7 @@ def _places(log: Path) -> list[int]:
 
 
 def _read(files: Files, path: str) -> bytes | None:
-    """Read a file; return None for an error that names it."""
+    """Read a file; return None for an error."""
     with suppress(MalformedRecordError, StoreUnavailableError), files.open(path) as reader:
         return reader.read()
     return None
@@ -77,25 +61,19 @@ def test_damage_of_a_replica_is_never_read_and_never_shortens_a_file(
     world: FileWorld, members: int, is_continued: bool, is_closed: bool
 ) -> None:
     first = _write(world, "/first.log", members, is_closed=is_closed, is_continued=is_continued)
-    plan = [
-        (damage, at, place)
-        for at, log in enumerate(_logs(world, first))
-        for damage, places in (
-            (_flip, _places(log)),
-            (_cut, _places(log)),
-            (_zero, _places(log)),
-            (_remove_log, [0]),
-            (_remove_replica, [0]),
-        )
-        for place in places
-    ]
+    plan = [(name, number, at) for name in DAMAGES for number, log in enumerate(first) for at in _places(log)]
+    plan += [(name, number, 0) for name in ("log", "replica") for number, _ in enumerate(first)]
     assert len(plan) > 10
-    for number, (damage, at, place) in enumerate(plan):
-        path = f"/{number}.log"
-        block = _write(world, path, members, is_closed=is_closed, is_continued=is_continued)
-        damage(_logs(world, block)[at], place)
-        alone = world.process(world.names[0])
-        assert _read(alone, path) in {None, WHOLE}
+    for count, (damage, number, at) in enumerate(plan):
+        path = f"/{count}.log"
+        log = _write(world, path, members, is_closed=is_closed, is_continued=is_continued)[number]
+        if damage in DAMAGES:
+            log.write_bytes(DAMAGES[damage](log.read_bytes(), at))
+        elif damage == "log":
+            log.unlink()
+        else:
+            shutil.rmtree(log.parent)
+        assert _read(world.process(world.names[0]), path) in {None, WHOLE}
         files = world.process()
         found = _read(files, path)
         assert found == WHOLE or (members == 1 and found is None)
@@ -104,10 +82,6 @@ def test_damage_of_a_replica_is_never_read_and_never_shortens_a_file(
             assert problems or found == WHOLE
         else:
             _recover(world, files, path, members)
-
-
-def _logs(world: FileWorld, block: int) -> list[Path]:
-    return sorted((world.opened[world.names[0]].folder / "blocks" / f"{block:020d}").iterdir())
 
 
 def _recover(world: FileWorld, files: Files, path: str, members: int) -> None:

@@ -31,8 +31,8 @@ from lockgate.storage_core.stamp import Stamp
 from lockgate.storage_core.stores import Store, open_store
 from lockgate.storage_core.stores.local.store import LocalStore
 from lockgate.storage_core.stores.protocol import ObjectInfo
+from tests.support.files.directory_volumes import B, flush
 
-B = BlockId(7)
 S1, S2, S3 = Stamp(1, 1), Stamp(1, 2), Stamp(2, 3)
 WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
 LARGE = 16
@@ -72,10 +72,8 @@ def numbers_of(life: Callable[[], object]) -> range:
 def written(store: Store, *pieces: bytes) -> S3Volume:
     volume = S3Volume(store)
     volume.create(B, S1)
-    length = 0
-    for piece in pieces:
-        length = volume.append(B, S1, length, piece)
-        assert volume.flush(B, S1) == length
+    for number, piece in enumerate(pieces):
+        flush(volume, S1, len(b"".join(pieces[:number])), piece)
     return volume
 
 
@@ -88,16 +86,14 @@ def _life(volume: S3Volume) -> bytes:
     volume.create(B, S1)
     whole = b""
     for piece in (b"abc", b"d" * LARGE):
-        volume.append(B, S1, len(whole), piece)
-        volume.flush(B, S1)
+        flush(volume, S1, len(whole), piece)
         whole += piece
     volume.fence(B, S2, S1)
     volume.trim(B, S2, 10)
     volume.finish(B, S2, 10, WRITING)
     whole = whole[:10]
     for piece in (b"e" * LARGE, b"fg"):
-        volume.append(B, S2, len(whole), piece)
-        volume.flush(B, S2)
+        flush(volume, S2, len(whole), piece)
         whole += piece
     volume.finish(B, S2, len(whole), SEALED)
     return whole
@@ -191,8 +187,7 @@ def test_a_writer_that_was_away_is_fenced_although_its_next_index_is_old(store: 
     other.fence(B, S2, S1)
     other.finish(B, S2, 3, WRITING)
     for piece in (b"d" * LARGE, b"e"):
-        other.append(B, S2, other.stat(B).length_bytes, piece)
-        other.flush(B, S2)
+        flush(other, S2, other.stat(B).length_bytes, piece)
     other.finish(B, S2, 4 + LARGE, SEALED)
     if ends != "sealed":
         assert other.delete(B, S2)
@@ -286,8 +281,7 @@ def test_a_composition_that_was_not_committed_is_read_at_the_older_stamp_by_any_
     volume = written(store, b"abc")
     reader = S3Volume(store)
     assert reader.read(B, S1, 0, 9) == b"abc"
-    volume.append(B, S1, 3, b"def")
-    volume.flush(B, S1)
+    flush(volume, S1, 3, b"def")
     volume.fence(B, S2, S1)
     if length < 6:
         volume.trim(B, S2, length)
