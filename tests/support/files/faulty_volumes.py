@@ -36,6 +36,7 @@ class FaultyVolume:
         is_up: Whether it can be reached.
         loses: Names of calls whose next answer is lost.
         refuses: Names of calls that fail next, without an effect.
+        calls: The calls: their names, arguments and errors.
     """
 
     def __init__(self, opening: Callable[[], Volume]) -> None:
@@ -44,6 +45,7 @@ class FaultyVolume:
         self.is_up = True
         self.loses: set[str] = set()
         self.refuses: set[str] = set()
+        self.calls: list[tuple[str, tuple[Any, ...], Exception | None]] = []
 
     def restart(self) -> None:
         """End the process that has the volume open, and open it in another one."""
@@ -60,6 +62,7 @@ class FaultyVolume:
         self.opened.close()
 
     def acknowledge(self, block: BlockId, stamp: Stamp, length_bytes: int) -> None:
+        self.calls.append(("acknowledge", (block, stamp, length_bytes), None))
         if self.is_up and "acknowledge" not in self.refuses:
             self.opened.acknowledge(block, stamp, length_bytes)
 
@@ -70,6 +73,15 @@ class FaultyVolume:
         return partial(self._call, name, found) if callable(found) else found
 
     def _call(self, name: str, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
+        try:
+            done = self._made(name, call, *arguments, **named)
+        except Exception as error:
+            self.calls.append((name, arguments, error))
+            raise
+        self.calls.append((name, arguments, None))
+        return done
+
+    def _made(self, name: str, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
         if not self.is_up:
             raise StoreUnavailableError(f"{name}: the volume is out of reach")
         if name in self.refuses:

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from lockgate.storage_core.files.replicas.comparison import Finding
-from lockgate.storage_core.files.volumes.protocol import Volume
 from tests.support.files.file_world import TEXT, FileWorld
 
 
@@ -21,19 +20,15 @@ def check(world: FileWorld) -> list[Finding]:
     return list(world.process().upkeep.check().findings())
 
 
-class ReadOnly:
-    """A volume of which a check may use the calls of a reader only."""
-
-    def __init__(self, volume: Volume) -> None:
-        self.read, self.stat, self.replicas = volume.read, volume.stat, volume.replicas
-
-
 def test_it_uses_the_calls_of_a_reader_only(world: FileWorld) -> None:
     """HDFS: the verifier uses the code of a reader."""
     first, *_ = world.records("/a.log")
     world.opened[world.names[0]].flip(first.block, TEXT[:8])
-    world.volumes.update({name: ReadOnly(one) for name, one in world.volumes.items()})  # type: ignore[misc]
+    for volume in world.opened.values():
+        volume.calls.clear()
     assert [(one.volume, one.block) for one in check(world)] == [(world.names[0], first.block)]
+    used = {name for volume in world.opened.values() for name, *_ in volume.calls}
+    assert used == {"read", "stat", "replicas"}
 
 
 def test_blocks_that_are_written_meanwhile_are_not_taken_for_damaged(world: FileWorld) -> None:
