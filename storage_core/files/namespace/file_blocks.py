@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import msgspec
@@ -15,7 +15,7 @@ from lockgate.storage_core.errors import (
     ObjectNotFoundError,
     PathIsDirectoryError,
 )
-from lockgate.storage_core.files.blocks import BlockRecord, Fault, Opened
+from lockgate.storage_core.files.blocks import BlockRecord, Opened
 from lockgate.storage_core.files.namespace.mounts import NamingOp
 from lockgate.storage_core.files.namespace.rows import (
     DETACHED,
@@ -168,7 +168,7 @@ class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
         file, row = committed(state, *self.find(state), self, ReplicaState(self.state))
         state.put(file)
-        return record_of(row, self.members)
+        return recorded(row, state.where(Member, block=row.block))
 
 
 def file_of(state: State, inode: int) -> File:
@@ -204,9 +204,10 @@ def added(state: State, moment: Moment, file: File, members: tuple[str, ...]) ->
         state=ReplicaState.WRITING,
     )
     state.put(row)
-    for volume in members:
-        state.put(Member(block=row.block, volume=volume))
-    return replace(file, blocks=file.blocks + 1), record_of(row, members)
+    rows = [Member(block=row.block, volume=volume) for volume in members]
+    for member in rows:
+        state.put(member)
+    return replace(file, blocks=file.blocks + 1), recorded(row, rows)
 
 
 def stamped(state: State, moment: Moment, row: Block) -> Block:
@@ -252,25 +253,17 @@ def committed(
 
 
 def recorded(row: Block, members: Iterable[Member]) -> BlockRecord:
-    """Return a block with its members, by id."""
+    """Return a block as a writer and a reseal use it, with its members by id."""
     ordered = sorted(members, key=lambda member: member.volume)
-    faults = {VolumeId(one.volume): one.fault for one in ordered if one.fault is not None}
-    return record_of(row, [one.volume for one in ordered if one.fault is None], faults)
-
-
-def record_of(
-    row: Block, members: Iterable[str], faults: Mapping[VolumeId, Fault] | None = None
-) -> BlockRecord:
-    """Return a block as a writer and a reseal use it."""
     return BlockRecord(
         block=BlockId(row.block),
         stamp=row.stamp,
-        members=tuple(map(VolumeId, members)),
+        members=tuple(VolumeId(one.volume) for one in ordered if one.fault is None),
         length_bytes=row.length_bytes,
         state=row.state,
         pending=row.pending,
         target_bytes=row.target_bytes,
-        faults=faults or {},
+        faults={VolumeId(one.volume): one.fault for one in ordered if one.fault is not None},
     )
 
 
