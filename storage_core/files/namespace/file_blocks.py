@@ -39,7 +39,12 @@ from lockgate.storage_core.stamp import Stamp
 
 
 class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is committed of a block; see `CommitBlock`."""
+    """What is committed of a block: compare and swap on its newest stamp.
+
+    Attributes:
+        generation: That stamp, which becomes the generation stamp of the block.
+        members: The volumes that stay members; they have this length and stamp.
+    """
 
     block: int
     generation: Stamp
@@ -63,10 +68,7 @@ class _LastOp(FencedOp, frozen=True, kw_only=True):
         """Return the file and its last block, None if it has none; refuse one that is not sealed."""
         file = file_of(state, inode_of(self.resource))
         if self.last is not None:
-            row = block_of(state, file, self.last.block)
-            if row.ordinal == file.blocks - 1:
-                return committed(state, file, row, self.last, ReplicaState.SEALED)
-            raise ConflictError(f"block {row.block} is not the last one of file {file.inode}; it stays open")
+            return committed(state, file, self.last, ReplicaState.SEALED)
         for row in state.where(Block, file=file.inode, ordinal=file.blocks - 1):
             if row.is_settled:
                 return file, row
@@ -98,24 +100,7 @@ class AddBlock(_LastOp, frozen=True, tag="add-block"):
         return record
 
 
-class _BlockOp(FencedOp, frozen=True):
-    """A mutation of one block of the leased file."""
-
-    block: int
-
-    def touches(self) -> Iterable[Key]:
-        return [*super().touches(), (File, (inode_of(self.resource),)), (Block, (self.block,))]
-
-    def spans(self) -> Iterable[Span]:
-        return [prefix(Member, self.block)]
-
-    def find(self, state: State) -> tuple[File, Block]:
-        """Return the file and its block."""
-        file = file_of(state, inode_of(self.resource))
-        return file, block_of(state, file, self.block)
-
-
-class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
+class StampBlock(FencedOp, frozen=True, tag="stamp-block"):
     """Begin a reseal: the entry's stamp is the one that its commit must name.
 
     Attributes:
@@ -125,10 +110,18 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
 
     RESULT: ClassVar = BlockRecord
 
+    block: int
     target_bytes: int | None = None
 
+    def touches(self) -> Iterable[Key]:
+        return [*super().touches(), (File, (inode_of(self.resource),)), (Block, (self.block,))]
+
+    def spans(self) -> Iterable[Span]:
+        return [prefix(Member, self.block)]
+
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
-        file, row = self.find(state)
+        file = file_of(state, inode_of(self.resource))
+        row = block_of(state, file, self.block)
         target = row.target_bytes
         if target is None and self.target_bytes is not None:
             target = self.target_bytes
@@ -150,23 +143,17 @@ class StampBlock(_BlockOp, frozen=True, tag="stamp-block"):
         return replace(file, blocks=row.ordinal + 1, length_bytes=length)
 
 
-class CommitBlock(_BlockOp, frozen=True, tag="commit-block"):
-    """Commit a reseal or a close: compare and swap on the newest stamp of the block.
-
-    Attributes:
-        generation: The newest stamp of the block, which becomes its generation stamp.
-        members: The volumes that stay members; they have this length and stamp.
-    """
+class CommitBlock(_LastOp, frozen=True, kw_only=True, tag="commit-block"):
+    """Commit a reseal or a first flush of the last block."""
 
     RESULT: ClassVar = BlockRecord
 
-    generation: Stamp
-    length_bytes: int
-    members: tuple[str, ...]
-    state: Literal["writing", "sealed"]
+    last: Commit
+    state: ReplicaState
 
     def fold_held(self, state: State, moment: Moment, lease: Lease) -> BlockRecord:  # noqa: ARG002 - of the base
-        file, row = committed(state, *self.find(state), self, ReplicaState(self.state))
+        file = file_of(state, inode_of(self.resource))
+        file, row = committed(state, file, self.last, self.state)
         state.put(file)
         return recorded(row, state.where(Member, block=row.block))
 
@@ -217,10 +204,11 @@ def stamped(state: State, moment: Moment, row: Block) -> Block:
     return row
 
 
-def committed(
-    state: State, file: File, row: Block, commit: Commit | CommitBlock, to: ReplicaState
-) -> tuple[File, Block]:
-    """Commit a block unless it has a newer stamp; return the file, which the caller stores, and the block."""
+def committed(state: State, file: File, commit: Commit, to: ReplicaState) -> tuple[File, Block]:
+    """Commit the last block unless it has a newer stamp; return the file, which the caller stores, and it."""
+    row = block_of(state, file, commit.block)
+    if row.ordinal != file.blocks - 1:
+        raise ConflictError(f"block {row.block} is not the last one of file {file.inode}; it stays open")
     newest = row.pending or row.stamp
     if newest != commit.generation:
         raise FencedError(

@@ -21,7 +21,7 @@ from lockgate.storage_core.files.namespace.queries import acknowledged, blocks_o
 from lockgate.storage_core.files.namespace.queries import block as block_of
 from lockgate.storage_core.files.namespace.rows import File, FileState, WrittenLength
 from lockgate.storage_core.files.volumes.protocol import VolumeId
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.ids import file_resource
 from lockgate.storage_core.journal import Journal, Leases, Mutation, Refused
 from lockgate.storage_core.journal.database.row_access import SqlRows
@@ -71,7 +71,7 @@ class JournalBlocks:
     def add(self, last: BlockRecord | None = None) -> BlockRecord:
         """Add an empty block at the end of the file; after an error the next call repeats that request."""
         if self._asked is None or not isinstance(self._asked.op, AddBlock):
-            sealed, members = _commit_of(last), self._choose()
+            sealed, members = None if last is None else _commit_of(last), self._choose()
             self._asked = Mutation(
                 op=AddBlock(resource=self.resource, stamp=self.lease, members=members, last=sealed)
             )
@@ -108,21 +108,15 @@ class JournalBlocks:
 
     def commit(self, wanted: BlockRecord) -> BlockRecord:
         """Store length, members and state of a block: compare and swap on its newest stamp."""
-        op = CommitBlock(
-            resource=self.resource,
-            stamp=self.lease,
-            block=wanted.block,
-            generation=wanted.stamp,
-            length_bytes=wanted.length_bytes,
-            members=wanted.members,
-            state="sealed" if wanted.state is ReplicaState.SEALED else "writing",
-        )
+        last = _commit_of(wanted)
+        op = CommitBlock(resource=self.resource, stamp=self.lease, last=last, state=wanted.state)
         committed: BlockRecord = self._journal.apply(op).result
         return committed
 
     def close(self, last: BlockRecord | None = None) -> None:
         """Close the file, with a last block to be sealed; after an error the next call repeats it."""
-        self._ask(CloseFile(resource=self.resource, stamp=self.lease, last=_commit_of(last)))
+        sealed = None if last is None else _commit_of(last)
+        self._ask(CloseFile(resource=self.resource, stamp=self.lease, last=sealed))
 
     def _ask(self, op: Op) -> Any:
         """Write an entry; if its answer was lost, an equal one is the same request."""
@@ -135,8 +129,8 @@ class JournalBlocks:
         return outcome.result
 
 
-def _commit_of(last: BlockRecord | None) -> Commit | None:
-    return None if last is None else Commit(last.block, last.stamp, last.length_bytes, last.members)
+def _commit_of(last: BlockRecord) -> Commit:
+    return Commit(last.block, last.stamp, last.length_bytes, last.members)
 
 
 _PAGE: Final = 500
