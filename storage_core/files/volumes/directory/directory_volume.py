@@ -194,7 +194,7 @@ class DirectoryVolume(ReplicaFiles):
                 before, found = found, self._logs(block)  # a fence may have come meanwhile
             if replica is not None and found.is_fenced(replica.stamp):
                 return replace(replica, is_fenced=True)
-            return replica
+            return None if found.newest is None else replica  # what is deleted is cut, too
 
     def fence(self, block: BlockId, stamp: Stamp, committed: Stamp) -> Replica:
         """Refuse older stamps from here on, and return the replica once that is durable."""

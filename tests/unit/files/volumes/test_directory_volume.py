@@ -72,6 +72,21 @@ def test_what_another_process_writes_is_read_as_it_grows(tmp_path: Path) -> None
             other.append(B, S1, len(whole), b"x")
 
 
+def test_a_replica_that_is_deleted_while_it_is_looked_at_is_gone_and_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = log._open
+    with written(tmp_path) as volume, DirectoryVolume(tmp_path) as other:
+
+        def then_deleted(*name: str) -> tuple[int, str]:
+            found = opened(*name)
+            volume.delete(B, S1)  # which cuts the log that is open
+            return found
+
+        monkeypatch.setattr(log, "_open", then_deleted)
+        assert other.stat(B) is None
+
+
 def test_a_replica_is_one_log_however_often_it_was_fenced_and_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
