@@ -14,9 +14,11 @@ import pytest
 
 from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, StoreUnavailableError
 from lockgate.storage_core.failpoints import FAILPOINTS
+from lockgate.storage_core.files.writing import writer as writer_module
 from lockgate.storage_core.files.writing.pipeline import UnflushedBytes
 from lockgate.storage_core.files.writing.writer import FileWriter
 from lockgate.storage_core.stores.gathered_bytes import SMALL_BYTES
+from tests.support.files.faulty_volumes import FaultyBucket
 from tests.support.files.file_world import NAMES, FileWorld, at
 
 PATH = "/a.log"
@@ -49,6 +51,20 @@ def test_a_file_stays_writable_when_all_its_volumes_are_restarted(world: FileWor
     writer.close()
     assert world.records(PATH)[0].members == NAMES
     world.check_sealed(PATH, b"one, two")
+
+
+def test_bytes_that_a_bucket_has_gathered_and_forgotten_are_sent_again(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "SEND_BYTES", 1)
+    bucket = FaultyBucket(world.root / "bucket")
+    world.volumes[bucket.id] = bucket  # type: ignore[assignment]
+    writer = world.files.create(PATH, members=[bucket.id])
+    writer.write(b"one")
+    bucket.restart()
+    writer.flush()
+    assert world.read() == b"one"
+    writer.close()
 
 
 @pytest.mark.parametrize("ends", ["write", "flush", "close"])
