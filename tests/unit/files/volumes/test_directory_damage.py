@@ -17,12 +17,8 @@ import pytest
 from lockgate.storage_core.errors import MalformedRecordError, RecordVersionError, StaleReplicaError
 from lockgate.storage_core.files.volumes.directory.directory_volume import DirectoryVolume
 from lockgate.storage_core.files.volumes.disk import Disk
-from lockgate.storage_core.files.volumes.replica import BlockId, ReplicaState
 from lockgate.storage_core.stamp import Stamp
-
-B = BlockId(7)
-S1, S2, S3, S9 = (Stamp(1, number) for number in (1, 2, 3, 9))
-WRITING, SEALED = ReplicaState.WRITING, ReplicaState.SEALED
+from tests.support.files.directory_volumes import S1, S2, S3, S9, SEALED, WRITING, B, flush
 
 
 class Quick(Disk):
@@ -36,11 +32,7 @@ class Quick(Disk):
 
 def _append(volume: DirectoryVolume, stamp: Stamp, *pieces: bytes) -> None:
     for piece in pieces:
-        replica = volume.stat(B)
-        assert replica is not None
-        length = volume.append(B, stamp, replica.length_bytes, piece)
-        volume.flush(B, stamp)
-        volume.acknowledge(B, stamp, length)
+        flush(volume, stamp, volume.stat(B).length_bytes, piece)  # type: ignore[union-attr]
 
 
 def _open(volume: DirectoryVolume) -> bytes:
