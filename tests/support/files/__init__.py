@@ -1,1 +1,1 @@
-"""Volumes and a journal in memory, for tests of files that need faults at exact points."""
+"""Journals and volumes with files, whose disks, stores and calls fail when a test says so."""
