@@ -410,7 +410,7 @@ class MixedMachine(FileMachine):
     kinds: ClassVar = (FaultyDirectory, FaultyBucket, FaultyDirectory)
 
 
-for machine, examples in ((FileMachine, 20), (DamagedMachine, 20), (BucketMachine, 6), (MixedMachine, 6)):
+for machine, examples in ((FileMachine, 14), (DamagedMachine, 14), (BucketMachine, 4), (MixedMachine, 4)):
     machine.TestCase.settings = machine_settings(examples, 40)
 TestFiles = FileMachine.TestCase
 TestDamagedFiles = DamagedMachine.TestCase

@@ -225,7 +225,7 @@ def test_the_tree_is_the_union_of_both_sides_minus_what_is_hidden() -> None:
 
 
 def test_a_tree_is_as_in_the_model() -> None:
-    run_state_machine_as_test(Alone, settings=machine_settings(8, 25))
+    run_state_machine_as_test(Alone, settings=machine_settings(5, 25))
 
 
 @pytest.mark.requires("postgres")
