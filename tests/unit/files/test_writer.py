@@ -8,11 +8,17 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
-from lockgate.storage_core.errors import InvalidInputError, MalformedRecordError, StoreUnavailableError
+from lockgate.storage_core.errors import (
+    FencedError,
+    InvalidInputError,
+    MalformedRecordError,
+    StoreUnavailableError,
+)
 from lockgate.storage_core.failpoints import FAILPOINTS
 from lockgate.storage_core.files.writing import writer as writer_module
 from lockgate.storage_core.files.writing.pipeline import UnflushedBytes
@@ -191,6 +197,20 @@ def test_a_signal_handler_within_a_call_is_refused_and_harms_nothing(
     writer.write(b"two")
     writer.close()
     assert world.read() == b"onetwo"
+
+
+def test_the_lease_of_a_writer_that_was_interrupted_lapses_although_its_process_goes_on(
+    world: FileWorld,
+) -> None:
+    files = world.process()
+    writer = world.begin(b"one", files)
+    with at("pipeline.flush.before", Mock(side_effect=KeyboardInterrupt)), pytest.raises(KeyboardInterrupt):
+        writer.flush()
+    world.clock.sleep(200)
+    files.renewer.renew()
+    assert [found.length_bytes for found in world.process().recovery.recover_lapsed()] == [3]
+    with pytest.raises(FencedError, match="interrupted"):
+        writer.flush()
 
 
 def test_a_writer_needs_a_block_size(world: FileWorld) -> None:
