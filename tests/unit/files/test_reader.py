@@ -43,6 +43,15 @@ def scene(world: FileWorld, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(world, monkeypatch)
 
 
+def test_a_reader_looks_again_for_blocks_that_have_changed_since_they_were_found(world: FileWorld) -> None:
+    writer = world.begin(b"abc")
+    found = world.records("/a.log")
+    writer.close()
+    with world.without(*NAMES):  # no volume tells the length of what was found
+        reader = Reader(lambda: world.records("/a.log"), world.volumes, found, clock=world.clock)
+    assert reader.read() == b"abc"
+
+
 def test_a_file_and_its_lines_are_read_with_few_reads_of_the_volume(scene: Scene) -> None:
     assert list(scene.reader) == LINES
     assert len(scene.reads) == 3  # the rest of each of two blocks is less than what is read ahead

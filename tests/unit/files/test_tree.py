@@ -55,6 +55,8 @@ def test_the_root_is_a_directory_that_is_not_changed(world: FileWorld) -> None:
         (lambda files: files.append("/d/none"), FileNotFoundError, errno.ENOENT, "/d/none"),
         (lambda files: files.create("/d/a"), FileExistsError, errno.EEXIST, "/d/a"),
         (lambda files: files.rename("/d/a", "/d"), FileExistsError, errno.EEXIST, "/d"),
+        (lambda files: files.rename("/e", "/d/a", replace=True), FileExistsError, errno.EEXIST, "/d/a"),
+        (lambda files: files.rename("/d/a", "/e", replace=True), FileExistsError, errno.EEXIST, "/e"),
         (lambda files: files.open("/"), IsADirectoryError, errno.EISDIR, "/"),
         (lambda files: files.append("/d"), IsADirectoryError, errno.EISDIR, "/d"),
         (lambda files: files.status("/d/a/b"), NotADirectoryError, errno.ENOTDIR, "/d/a"),
@@ -67,6 +69,7 @@ def test_an_error_of_a_path_is_one_of_a_local_file_too(
 ) -> None:
     files = world.process()
     files.make_directory("/d")
+    files.make_directory("/e")
     world.write(files, "/d/a")
     with pytest.raises(kind) as raised:
         call(files)
