@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from lockgate.operators import VolumeUpkeepOperator
 from lockgate.storage_core.files.namespace.volume_urls import register_url
+from lockgate.storage_core.files.volumes.replica import BlockId
 from lockgate.storage_core.files.volumes.volume_map import open_volume
 from lockgate.storage_core.journal.process_journal import configured_journal
 from lockgate.storage_core.satellite.open_overlay import open_files
@@ -50,6 +51,14 @@ def test_damage_fails_a_check_and_is_repaired_if_it_is_to_be(volumes: list[Path]
     assert log.read_bytes() == damaged
     assert run(repair=True) == {**REPAIRED, "read_bytes": 7, "marked": 1, "copied": 1}
     assert run() == WHOLE
+
+
+def test_a_replica_that_is_left_over_fails_no_check(volumes: list[Path], settings: Settings) -> None:
+    journal = configured_journal(settings, None)
+    assert journal is not None
+    volume = open_volume(volumes[0].as_uri(), settings)
+    volume.store(BlockId(1), journal.status().stamp, [b"left over"])
+    assert run() == {**WHOLE, "replicas": 3}
 
 
 def test_a_volume_that_is_away_fails_the_task(volumes: list[Path]) -> None:
