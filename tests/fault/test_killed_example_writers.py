@@ -39,6 +39,16 @@ with open_files() as files, WriteAheadLog(files, "/wal") as log:
         log.append_record(b"%d " % number * (300_000 if number % 5 == 4 else 1))
         print(number, flush=True)
 """
+LOG_AT_THE_END = """
+import io, logging
+from logging.handlers import MemoryHandler
+from lockgate import open_files
+
+opened = open_files()
+stream = io.TextIOWrapper(opened.__enter__().create("/a.log"))
+logging.getLogger().addHandler(MemoryHandler(100, target=logging.StreamHandler(stream)))
+logging.warning("one")
+"""
 HARD_S = 1.0
 
 
@@ -91,6 +101,13 @@ def test_logged_lines_survive_a_kill_and_the_end_of_a_process(files: Files) -> N
     with files.open("/logs/a.log") as log:
         assert log.read() == b"one\ntwo\n"
     assert not files.status("/logs/a.log").is_open
+
+
+def test_what_logging_writes_when_its_process_ends_is_flushed(files: Files) -> None:
+    ended = subprocess.run([sys.executable, "-c", LOG_AT_THE_END], capture_output=True, check=True)
+    assert b"FencedError" not in ended.stderr
+    with files.open("/a.log") as log:
+        assert log.read() == b"one\n"
 
 
 def test_a_handler_whose_file_was_taken_over_while_it_was_stopped_opens_it_again(
