@@ -145,6 +145,8 @@ class ReplicaFiles(VolumeFolder):
     def _replace(self, block: BlockId, stamp: Stamp, path: Path) -> None:
         """Give a staged log its name, also in the place of a damaged or older one, at once."""
         try:
+            if self._logs(block).newest is None:
+                self._remove(block, stamp)  # what is left of a deletion that died, and of a fence before it
             found = self._logs(block)
             found.refuse_older(block, stamp)
             if found.newest is None:

@@ -242,6 +242,18 @@ def test_a_claim_of_a_process_that_has_died_does_not_keep_a_replica_for_ever(tmp
         assert volume.stat(B) is None
 
 
+def test_a_copy_takes_the_place_of_what_a_deletion_that_died_has_left(tmp_path: Path) -> None:
+    with DirectoryVolume(tmp_path) as volume:
+        for stamp in (S1, S3):  # of fences that died before the deletion did
+            claim = log_of(tmp_path, stamp, "abcd.new")
+            claim.parent.mkdir(exist_ok=True)
+            claim.touch()
+            os.utime(claim, (0, 0))
+        volume.store(B, S2, [b"abc"])
+        assert volume.read(B, S2, 0, 3) == b"abc"
+        assert [one.name for one in claim.parent.iterdir()] == [log_of(tmp_path, S2).name]
+
+
 def test_a_writer_that_is_interrupted_in_a_write_takes_no_more(tmp_path: Path) -> None:
     disk = FaultyDisk()
     with written(tmp_path, disk) as volume:
