@@ -218,16 +218,11 @@ MUTANTS: Final = (
         [
             Edit(
                 "storage_core/files/volumes/directory/log_writer.py",
-                "        if not is_same:\n            raise self._fenced()\n",
-                "        del is_same\n",
-            ),
-            Edit(
-                "storage_core/files/volumes/directory/log_writer.py",
                 "        there = self._at_name(os.O_RDONLY)\n",
                 "        there = os.dup(file)\n",
             ),
         ],
-        "tests/contract/test_volume_races.py::test_a_fence_at_each_step_of_a_flush_has_its_bytes_or_refuses_it",
+        "tests/unit/files/volumes/test_directory_volume.py::test_a_flush_behind_a_fence_is_refused_though_its_log_is_still_there",
     ),
     Mutant(
         "choose-the-shortest-replica",

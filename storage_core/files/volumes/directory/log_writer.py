@@ -42,6 +42,8 @@ class LogWriter(Log):
     is_failed = False
     is_fenced = False
     _file: int | None = None
+    _last = (0, b"")
+    """Position and head of the last frame: an older copy of the log, put back by hand, has another one."""
     _zeros_end = 0
     _begun_end = 0
 
@@ -102,7 +104,7 @@ class LogWriter(Log):
         return data[len(stands) :]
 
     def flush(self) -> int:
-        """Make all bytes durable, then look whether the log has still its name: else a fence has missed them.
+        """Make all bytes durable, then look whether they have still their name: else a fence has missed them.
 
         A sync that fails is never tried again.
 
@@ -116,10 +118,12 @@ class LogWriter(Log):
             self.disk.sync_data(file)
             self.is_failed = False
         there = self._at_name(os.O_RDONLY)
-        is_same = os.path.samestat(os.fstat(there), os.fstat(file))
-        os.close(there)
-        if not is_same:
-            raise self._fenced()
+        try:  # no `fstat`: since Linux 6.13 a write after it notes a new time, which costs a third of a sync
+            for position, data in ((0, self.packed), self._last):
+                if os.pread(there, len(data), position) != data:
+                    raise self._fenced()
+        finally:
+            os.close(there)
         self.durable_end, self.durable_bytes = self.end, self.length_bytes
         self._put_away()
         return self.length_bytes
@@ -213,6 +217,7 @@ class LogWriter(Log):
                 self.scan(file, 0)
                 self.is_failed = False
             raise
+        self._last = self.end, head
         self.take(frame)
         self.is_failed = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import shutil
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -240,6 +241,27 @@ def test_a_claim_of_a_process_that_has_died_does_not_keep_a_replica_for_ever(tmp
         os.utime(claim, (0, 0))
         assert volume.delete(B, S1)
         assert volume.stat(B) is None
+
+
+def test_a_writer_under_whose_log_an_older_copy_was_put_back_is_told(tmp_path: Path) -> None:
+    with written(tmp_path) as volume:
+        copy = tmp_path / "backup"
+        shutil.copy(log_of(tmp_path), copy)
+        flush(volume, S1, 3, b"def")
+        copy.rename(log_of(tmp_path))
+        with pytest.raises(FencedError):
+            volume.flush(B, S1)
+    assert whole_replica(tmp_path)[1] == b"abc"
+
+
+def test_a_flush_behind_a_fence_is_refused_though_its_log_is_still_there(tmp_path: Path) -> None:
+    kept = Disk()
+    kept.discard = Mock()  # type: ignore[method-assign]  # as before it, on NFS, or with another link
+    with written(tmp_path) as writer, DirectoryVolume(tmp_path, disk=kept) as other:
+        other.fence(B, S2, S1)
+        with pytest.raises(FencedError):
+            flush(writer, S1, 3, b"late")
+    assert kept.discard.called
 
 
 def test_a_copy_takes_the_place_of_what_a_deletion_that_died_has_left(tmp_path: Path) -> None:
