@@ -111,7 +111,7 @@ def initialize() -> None:
         slot = server.execute(
             "select wal_status from pg_replication_slots where slot_name = 'standby'"
         ).fetchone()
-        if slot == ("lost",):  # the standby was away for too long, and is copied anew
+        if slot == ("lost",):  # the standby was away for too long: it needs a new copy
             server.execute("select pg_drop_replication_slot('standby')")
         if slot in {None, ("lost",)}:
             server.execute("select pg_create_physical_replication_slot('standby', true)")

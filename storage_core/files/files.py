@@ -101,10 +101,8 @@ class Files:
         self._replicas = settings.files_replicas
         self._leases = Leases(journal)
         self._written = WrittenLengths(self._leases)
-        self.renewer = self._renewer = Renewer(
-            self._written.renew, every_s=settings.lease_renew_s, clock=journal.clock
-        )
-        self.recovery = FileRecovery(journal, volumes, self._renewer, self._soft_s, self._hard_s)
+        self.renewer = Renewer(self._written.renew, every_s=settings.lease_renew_s, clock=journal.clock)
+        self.recovery = FileRecovery(journal, volumes, self.renewer, self._soft_s, self._hard_s)
         self.upkeep = ReplicaUpkeep(journal, volumes, settings, reads)
         self._members = members or self._some
         self._registered: set[VolumeId] = set()
@@ -177,7 +175,7 @@ class Files:
             found = queries.status(reading, path)
         _check_length(path, length_bytes, found.length_bytes)
         blocks = self._open(path, "append", self._members)
-        with closing(path, blocks, self._renewer, self._leases):
+        with closing(path, blocks, self.renewer, self._leases):
             records = settle(blocks, self._volumes)
             _check_length(path, length_bytes, sum(record.length_bytes for record in records))
             start = 0
@@ -307,7 +305,7 @@ class Files:
 
     def close(self) -> None:
         """Stop renewing; files that are open are left to recovery."""
-        self._renewer.close()
+        self.renewer.close()
 
     def _open(
         self,
@@ -320,7 +318,7 @@ class Files:
         op = OpenFile(
             path=path,
             mode=mode,
-            holder=self._renewer.holder,
+            holder=self.renewer.holder,
             soft_s=self._soft_s,
             hard_s=self._hard_s,
             members=self._first(members) if mode == "create" else (),
@@ -333,7 +331,7 @@ class Files:
         except LeaseHeldError:
             Files.recover(self, path)
             opened = self._journal.apply(op).result
-        self._renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
+        self.renewer.keep(file_resource(opened.inode), opened.stamp, since_s=began_s)
         return JournalBlocks(self._journal, opened, partial(self._choose, members))
 
     def _writer(
@@ -349,11 +347,11 @@ class Files:
                     self._volumes,
                     path=path,
                     block_bytes=self._block_bytes,
-                    check=partial(self._renewer.check, blocks.resource, math.inf),
-                    drop=partial(self._renewer.drop, blocks.resource, blocks.lease),
+                    check=partial(self.renewer.check, blocks.resource, math.inf),
+                    drop=partial(self.renewer.drop, blocks.resource, blocks.lease),
                 )
         except BaseException:
-            self._renewer.drop(blocks.resource, blocks.lease)
+            self.renewer.drop(blocks.resource, blocks.lease)
             give_back(self._leases, blocks.resource, blocks.lease)
             raise
 

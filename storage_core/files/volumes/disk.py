@@ -17,6 +17,7 @@ _STATFS_BYTES: Final = 512
 """More than its structure has; of Linux the type is the first field."""
 _NFS: Final = 0x6969
 _TICK_S: Final = 0.002
+"""Pause between two looks at the time of a directory, whose server ticks."""
 _TICKS: Final = 1500
 """How often the time of a directory is looked at: for 3 s, where a file system notes whole seconds."""
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)

@@ -166,7 +166,7 @@ def test_a_full_disk_is_reported_and_forgotten_when_there_is_room(small_disks: S
     assert main(["up", "worker", "blobs", "standby", "journal-metrics"]) == 0
 
 
-def test_a_standby_that_fell_behind_its_slot_is_copied_anew(stack: Stack) -> None:
+def test_a_standby_that_fell_behind_its_slot_gets_a_new_copy(stack: Stack) -> None:
     def on_primary(statement: str) -> str:
         password = 'PGPASSWORD="$(cat /run/secrets/lockgate/postgres-password)"'
         psql = f'{password} psql -h 127.0.0.1 -U postgres -qAtc "$0"'

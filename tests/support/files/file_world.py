@@ -137,7 +137,7 @@ class FileWorld:
         return Files(self.journal, volumes, load_settings(**settings), block_bytes=block_bytes)
 
     def take(self, path: str, holder: str, members: tuple[VolumeId, ...] = NAMES) -> JournalBlocks:
-        """Take a file from whoever has its lease, as if that had lapsed; new blocks get these members."""
+        """Take a file from its holder, as if the lease had lapsed; new blocks get these members."""
         with self.journal.reading() as reading:
             inode = file_at(reading, path)
         stamp = Leases(self.journal).take(

@@ -50,7 +50,7 @@ def test_a_renewal_between_the_end_of_the_lease_and_that_of_the_writer_is_no_err
 
     def close_and_renew(blocks: JournalBlocks, last: BlockRecord | None = None) -> None:
         close(blocks, last)
-        files._renewer.renew()  # by its thread, which finds that the lease does not exist any more
+        files.renewer.renew()  # by its thread, which finds that the lease does not exist any more
 
     monkeypatch.setattr(JournalBlocks, "close", close_and_renew)
     world.write(files, "/a.log")

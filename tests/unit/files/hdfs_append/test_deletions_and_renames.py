@@ -80,7 +80,7 @@ def test_the_writer_of_a_deleted_file_is_fenced_by_its_renewal_if_no_member_is_r
     Files(world.journal, {}, load_settings()).delete("/a.log")
     writer.write(b"two")
     writer.flush()  # its members know nothing of it yet
-    files._renewer.renew()
+    files.renewer.renew()
 
     writer.write(b"three")
     with pytest.raises(FencedError, match="does not exist any more"):

@@ -107,7 +107,7 @@ def test_a_client_continues_after_the_journal_was_away_longer_than_its_lease(
     sleep = world.clock.sleep
 
     def renew(seconds: float) -> None:
-        files._renewer.renew()
+        files.renewer.renew()
         sleep(seconds)
 
     monkeypatch.setattr(world.clock, "sleep", renew)
